@@ -1,0 +1,71 @@
+// Package checkpoint keeps the position up to which events are delivered.
+package checkpoint
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// Position says which events are delivered: every event of every transaction up
+// to and including Last, and the first Open.Rows events of the transaction Open.
+//
+// Invariant: Last.End ≤ Safe ≤ Open.Commit (where Open is set). Only Safe is ever
+// confirmed to Postgres.
+type Position struct {
+	SystemID    string // IDENTIFY_SYSTEM's systemid; an LSN means nothing without it
+	Timeline    int32
+	Slot        string
+	Publication string
+
+	Last Txn           // the newest transaction with outbox rows that is delivered whole; zero: none yet
+	Open Progress      // the transaction that is delivered in part; zero: none
+	Safe pglogrepl.LSN // no undelivered outbox row commits below it: Last.End, or a later idle position
+
+	// Catalog is what was seen of publication and table when Safe was last proven.
+	Catalog Catalog
+}
+
+// Txn identifies a delivered transaction well enough to recognise it when it is
+// streamed again.
+type Txn struct {
+	Commit  pglogrepl.LSN
+	End     pglogrepl.LSN
+	XID     uint32
+	Time    time.Time // commit time, by the server's clock
+	EventID string    // id of the transaction's last event
+}
+
+// Progress is how far a transaction is delivered whose COMMIT was not reached.
+type Progress struct {
+	Commit  pglogrepl.LSN
+	Rows    uint64 // events delivered
+	EventID string // id of the last of them
+}
+
+// Catalog names the objects whose replacement would hide rows without an error.
+type Catalog struct {
+	Publication uint32 // oid of the publication
+	Membership  uint32 // oid of the table's pg_publication_rel row; 0 for FOR ALL TABLES and schemas
+	Table       uint32 // oid of the table
+}
+
+// Compare orders positions of one slot by how much is delivered.
+func (p Position) Compare(q Position) int {
+	pl, pr := p.frontier()
+	ql, qr := q.frontier()
+	if c := cmp.Compare(pl, ql); c != 0 {
+		return c
+	}
+	return cmp.Compare(pr, qr)
+}
+
+// frontier is the first place that is not delivered: rows of a transaction in
+// progress, else the safe LSN.
+func (p Position) frontier() (pglogrepl.LSN, uint64) {
+	if p.Open.Commit != 0 {
+		return p.Open.Commit, p.Open.Rows
+	}
+	return p.Safe, 0
+}
