@@ -3,6 +3,8 @@ package checkpoint
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -68,4 +70,51 @@ func (p Position) frontier() (pglogrepl.LSN, uint64) {
 		return p.Open.Commit, p.Open.Rows
 	}
 	return p.Safe, 0
+}
+
+// Belongs returns a *StateError unless p is a position of this slot of this
+// cluster. In any other cluster's WAL its LSNs mean nothing.
+func (p Position) Belongs(systemID, slot string) error {
+	if p.SystemID == systemID && p.Slot == slot {
+		return nil
+	}
+	return &StateError{
+		Reason: fmt.Sprintf("it belongs to slot %q of the cluster with system id %s, not to slot %q of %s", p.Slot, p.SystemID, slot, systemID),
+		Remedy: "give every slot a --checkpoint of its own, and check that --postgres-url and --slot name the database that this one was made for",
+	}
+}
+
+// supersededBy returns nil if q may replace p in a store.
+func (p Position) supersededBy(q Position) error {
+	if err := p.Belongs(q.SystemID, q.Slot); err != nil {
+		return err
+	}
+	if p.Compare(q) > 0 {
+		return fmt.Errorf("%w: %s is saved, %s was offered", ErrBehind, p.progress(), q.progress())
+	}
+	return nil
+}
+
+func (p Position) progress() string {
+	if p.Open.Commit != 0 {
+		return fmt.Sprintf("%s + %d rows", p.Open.Commit, p.Open.Rows)
+	}
+	return p.Safe.String()
+}
+
+// check is the invariant of Position.
+func (p Position) check() error {
+	switch {
+	case p.SystemID == "" || p.Slot == "":
+		return errors.New("system id or slot is empty")
+	case p.Last.Commit > p.Last.End:
+		return fmt.Errorf("commit %s is past its end %s", p.Last.Commit, p.Last.End)
+	case p.Last.End > p.Safe:
+		return fmt.Errorf("last end %s is past the safe LSN %s", p.Last.End, p.Safe)
+	case p.Open.Commit != 0 && p.Safe > p.Open.Commit:
+		return fmt.Errorf("safe LSN %s is past the commit %s of the transaction in progress", p.Safe, p.Open.Commit)
+	case p.Open.Commit == 0 && p.Open != Progress{}:
+		return errors.New("a transaction in progress has no commit LSN")
+	}
+	return nil
 }

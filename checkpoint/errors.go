@@ -1,0 +1,33 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrNone is returned by Load when no position was ever saved. The slot alone
+	// then says what is delivered.
+	ErrNone = errors.New("checkpoint: nothing is saved yet")
+
+	// ErrBehind is returned by Save when the store holds a higher position of the
+	// same slot: another relay has delivered more, and what is known here is
+	// stale. The saved position stays.
+	ErrBehind = errors.New("checkpoint: a higher position of this slot is saved already")
+)
+
+// StateError says that what is stored cannot be trusted as this relay's position:
+// torn, edited, foreign, from a newer version, unreadable. Waiting does not help;
+// nothing was changed.
+type StateError struct {
+	Store  string // the file's path; "" where a position was judged outside of its store
+	Reason string
+	Remedy string // what the operator can do
+}
+
+func (e *StateError) Error() string {
+	if e.Store == "" {
+		return fmt.Sprintf("checkpoint: %s; %s", e.Reason, e.Remedy)
+	}
+	return fmt.Sprintf("checkpoint %s: %s; %s", e.Store, e.Reason, e.Remedy)
+}
