@@ -3,6 +3,8 @@ package checkpoint
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -61,6 +63,13 @@ func (p Position) Compare(q Position) int {
 		return c
 	}
 	return cmp.Compare(pr, qr)
+}
+
+// Source names, in 8 hex digits, where LSNs can be compared with each other: one
+// cluster, timeline and slot. Events carry it in the header walrelay-source.
+func (p Position) Source() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d/%s", p.SystemID, p.Timeline, p.Slot))
+	return hex.EncodeToString(sum[:4])
 }
 
 // frontier is the first place that is not delivered: rows of a transaction in

@@ -1,0 +1,90 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"github.com/walrelay/walrelay/checkpoint"
+)
+
+// deliver owns the batch in flight. It ends when the reader closes work; the batch
+// that was begun is finished first, also when the session is lost: the producer is
+// idempotent, and the next session then knows that it was delivered.
+func (s *session) deliver(ctx context.Context) {
+	defer close(s.delivered)
+	for b := range s.work {
+		if s.takeFailed() == nil {
+			if err := s.produce(ctx, b); err != nil {
+				s.fail(err)
+			}
+		}
+		s.spare = b
+		s.free <- struct{}{}
+		s.poke()
+	}
+}
+
+// produce sends one batch. Before the first byte goes out: the batch before the
+// last one is saved, so that a crash repeats at most two; and the slot is known to
+// be ours, so that a relay that was paused cannot write after another took over.
+func (s *session) produce(ctx context.Context, b *batch) error {
+	if err := s.track.durablyBehind(s.broken, 1); err != nil {
+		return err
+	}
+	if time.Since(s.pg.Heard()) > s.pg.Server.WALSenderTimeout/2 {
+		if err := s.pg.HoldsSlot(s.broken); err != nil {
+			return err
+		}
+	}
+	s.state.flying(b.committed)
+	n, err := s.cfg.Producer.Write(ctx, b.Events)
+	s.state.flying(time.Time{})
+	s.track.acked(b.positionAt(n))
+	s.metrics.acked(b, n)
+	return err
+}
+
+// save makes positions durable and confirms them, the latest first, until nothing
+// is left after settled, or the session breaks. A store that fails is tried again:
+// meanwhile at most two batches are ahead of it.
+func (s *session) save(ctx context.Context) {
+	var (
+		delay  backoff
+		outage outage
+	)
+	for {
+		pos, batches, due, changed := s.track.unsaved()
+		var retry <-chan time.Time
+		settled := s.settled
+		if due {
+			err := s.store(ctx, pos)
+			s.state.unsaved(err)
+			if err == nil {
+				delay = backoff{}
+				outage.over(s.log)
+				s.track.markSaved(pos, batches)
+				s.pg.Confirm(pos.Safe)
+				continue
+			}
+			outage.begin(s.log, err)
+			retry, changed, settled = time.After(delay.next()), nil, nil
+		}
+		select {
+		case <-changed:
+		case <-retry:
+		case <-settled:
+			return
+		case <-s.broken.Done():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *session) store(ctx context.Context, pos checkpoint.Position) error {
+	if s.cfg.Store == nil || s.broken.Err() != nil {
+		return s.broken.Err()
+	}
+	return s.cfg.Store.Save(ctx, pos)
+}

@@ -1,0 +1,131 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/walrelay/walrelay/replication"
+)
+
+const (
+	idleEvery    = time.Second     // idle positions are proven, saved and confirmed at most this often
+	catalogEvery = 5 * time.Second // and the catalog is looked at at least this often
+)
+
+// idle is the newest LSN that the stream passed while nothing was unacknowledged.
+//
+// It is not a position yet: a table that has left the publication looks exactly like
+// one that nobody writes to. Only a look at the catalog that began after the LSN was
+// seen makes it one.
+type idle struct {
+	mu  sync.Mutex
+	lsn pglogrepl.LSN
+	now chan struct{} // one token: do not wait for the next tick
+}
+
+func (i *idle) see(lsn pglogrepl.LSN) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.lsn = max(i.lsn, lsn)
+}
+
+func (i *idle) hurry() {
+	select {
+	case i.now <- struct{}{}:
+	default:
+	}
+}
+
+func (i *idle) take() pglogrepl.LSN {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.lsn
+}
+
+// watch proves idle positions, and looks at the catalog while events flow.
+func (s *session) watch(ctx context.Context) {
+	tick := time.NewTicker(idleEvery)
+	defer tick.Stop()
+	var looked time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-s.idle.now:
+		}
+		lsn := s.idle.take()
+		if delivered, _ := s.track.positions(); lsn <= delivered.Safe && time.Since(looked) < catalogEvery {
+			continue
+		}
+		looked = time.Now()
+		if err := s.prove(ctx, lsn); errors.As(err, new(*replication.ContinuityError)) {
+			s.fail(err)
+			return
+		} else if err != nil {
+			s.log.Debug().Err(err).Msg("catalog check")
+		}
+		s.measure(ctx)
+	}
+}
+
+// prove makes lsn the safe position if the catalog still publishes the outbox.
+func (s *session) prove(ctx context.Context, lsn pglogrepl.LSN) error {
+	before, _ := s.track.positions()
+	err := s.pg.Verify(ctx)
+	var gap *replication.ContinuityError
+	if errors.As(err, &gap) {
+		// What was confirmed since the last look may have passed rows that were not streamed.
+		now, _ := s.track.positions()
+		gap.From, gap.To = s.verified, max(now.Safe, lsn)
+	}
+	if err != nil {
+		return err
+	}
+	s.verified = max(before.Safe, lsn)
+	s.track.idle(lsn)
+	return nil
+}
+
+// measure looks at what the stream itself cannot tell: how far the server's WAL has
+// grown, and how much of it the slot may still hold back.
+func (s *session) measure(ctx context.Context) {
+	end, err := s.pg.WALPosition(ctx)
+	if err != nil {
+		s.log.Debug().Err(err).Msg("wal position")
+		return
+	}
+	s.metrics.walEnd.Store(uint64(end))
+}
+
+// goal is the LSN at which a run with --until ends.
+type goal struct {
+	until   pglogrepl.LSN // 0: never
+	reached bool          // all that commits below until was read
+	idle    pglogrepl.LSN // and nothing of ours is undelivered below this, once the sink is done
+}
+
+func (g *goal) pass(lsn pglogrepl.LSN) {
+	if g.until != 0 && !g.reached && lsn >= g.until {
+		g.reached, g.idle = true, lsn
+	}
+}
+
+// confirmGoal brings the slot up to the goal after everything before it was delivered.
+func (s *session) confirmGoal(ctx context.Context) error {
+	var delay backoff
+	for {
+		err := s.prove(ctx, s.goal.idle)
+		if err == nil || errors.As(err, new(*replication.ContinuityError)) || ctx.Err() != nil || s.broken.Err() != nil {
+			return err
+		}
+		wait := make(chan struct{})
+		t := time.AfterFunc(delay.next(), func() { close(wait) })
+		defer t.Stop()
+		s.await(wait)
+	}
+}

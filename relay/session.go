@@ -1,0 +1,189 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/replication"
+)
+
+// session is one connection's worth of relaying. Its four goroutines and what
+// each of them owns are told in the package comment.
+type session struct {
+	*Relay
+	pg *replication.Session
+
+	open   *batch        // owned by the reader
+	spare  *batch        // owned by whoever holds the token of free
+	free   chan struct{} // one token: the sink is idle and spare is empty
+	work   chan *batch   // one batch: handed over, never blocks its sender
+	resume *resume       // owned by the reader
+	lastID []byte        // owned by the reader: event id of the newest row that was dropped as delivered
+	goal   goal          // owned by the reader
+
+	idle  idle          // the newest idle position that was seen
+	poked chan struct{} // wakes the reader out of Hold
+
+	broken    context.Context // ends when nothing more may be handed to the sink or saved
+	breakOff  context.CancelFunc
+	delivered chan struct{} // closed when the deliver goroutine has ended
+	settled   chan struct{} // closed when the delivered position is final
+
+	mu     sync.Mutex
+	failed error // why deliver or watch want the session to end
+}
+
+// session opens the stream, relays until something ends it, and leaves nothing
+// running. A nil error means that ctx ended or the goal was reached, and that all
+// that was handed over is acknowledged, saved and confirmed.
+func (r *Relay) session(ctx context.Context, up func()) error {
+	pg, err := replication.Open(ctx, r.cfg.Postgres)
+	if err != nil {
+		return err
+	}
+	s := &session{Relay: r, pg: pg,
+		open: newBatch(r.batchBytes()), spare: newBatch(r.batchBytes()),
+		free: make(chan struct{}, 1), work: make(chan *batch, 1),
+		poked: make(chan struct{}, 1), idle: idle{now: make(chan struct{}, 1)}, delivered: make(chan struct{}), settled: make(chan struct{}),
+	}
+	s.free <- struct{}{}
+	s.broken, s.breakOff = context.WithCancel(context.WithoutCancel(ctx))
+	defer s.breakOff()
+	if err := s.begin(ctx); err != nil {
+		s.close()
+		return err
+	}
+	up()
+
+	drained, release := s.drainLimit(ctx)
+	defer release()
+	var (
+		side      sync.WaitGroup
+		saved     = make(chan struct{})
+		watching  context.Context
+		stopWatch context.CancelFunc
+	)
+	watching, stopWatch = context.WithCancel(s.broken)
+	defer stopWatch()
+	side.Go(func() { s.deliver(drained) })
+	side.Go(func() { defer close(saved); s.save(drained) })
+	side.Go(func() { s.watch(watching) })
+
+	err = s.read(ctx)
+
+	// The end: finish the batch in flight, save and confirm it, take leave.
+	if errors.Is(err, errConnection) || errors.As(err, new(*replication.ContinuityError)) {
+		s.breakOff() // another may hold the slot, or rows may be missing: nothing more is saved or confirmed
+	}
+	close(s.work)
+	s.await(s.delivered)
+	stopWatch()
+	err = errors.Join(err, s.takeFailed())
+	if err == nil && s.goal.reached {
+		err = s.confirmGoal(drained)
+	}
+	close(s.settled)
+	s.await(saved)
+	side.Wait()
+	if drained.Err() != nil && !fatal(err) {
+		err = ErrDrainTimeout
+	}
+	s.close()
+	return err
+}
+
+// batchBytes is when a batch is full. Two batches exist in a session, and the sink
+// holds a third in its encoded form.
+func (r *Relay) batchBytes() int { return min(max(r.cfg.BufferBytes/4, 64<<10), 2<<20) }
+
+// begin is the start path, which is also the recovery path: the slot is ours by
+// now; find the position, prove that it belongs to this WAL, and let the stream
+// show the rest.
+func (s *session) begin(ctx context.Context) error {
+	if err := s.cfg.Decoder.Check(columns(s.pg.Columns)); err != nil {
+		return err
+	}
+	pos, err := s.position(ctx, s.pg)
+	if err != nil {
+		return err
+	}
+	if s.resume, err = newResume(pos, s.pg.Slot.Confirmed); err != nil {
+		return err
+	}
+	if s.cfg.UntilNow && s.until == 0 {
+		if s.until, err = s.pg.Marker(ctx); err != nil {
+			return err
+		}
+	}
+	pos.Timeline, pos.Catalog = s.pg.Server.Timeline, checkpoint.Catalog(s.pg.Catalog)
+	s.goal.until = s.until
+	s.verified = pos.Safe
+	s.track.start(pos)
+	s.known = true
+	s.open.reset(pos)
+	s.cfg.Decoder.Start(pos.Source())
+	s.state.up()
+	s.log.Info().Stringer("confirmed_lsn", s.pg.Slot.Confirmed).Stringer("position", pos.Safe).
+		Str("system_id", pos.SystemID).Int32("timeline", pos.Timeline).Str("slot", pos.Slot).Msg("streaming")
+	return nil
+}
+
+// await waits until done is closed and keeps the session alive meanwhile, if it
+// still is.
+func (s *session) await(done <-chan struct{}) {
+	if s.broken.Err() == nil && s.pg.Hold(done) != nil {
+		s.breakOff()
+	}
+	<-done
+}
+
+// close takes leave of the server with a last status; a server that doesn't answer
+// is left all the same.
+func (s *session) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := s.pg.Close(ctx); err != nil {
+		s.log.Debug().Err(err).Msg("closing the session")
+	}
+}
+
+// drainLimit returns a context that ends when a stop has waited long enough.
+func (s *session) drainLimit(ctx context.Context) (drained context.Context, release func()) {
+	drained, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if s.cfg.DrainTimeout <= 0 {
+			return
+		}
+		t := time.AfterFunc(s.cfg.DrainTimeout, cancel)
+		context.AfterFunc(drained, func() { t.Stop() })
+	})
+	return drained, func() { stop(); cancel() }
+}
+
+// fail ends the session from another goroutine than the reader's.
+func (s *session) fail(err error) {
+	s.mu.Lock()
+	if s.failed == nil {
+		s.failed = err
+	}
+	s.mu.Unlock()
+	s.poke()
+}
+
+func (s *session) takeFailed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
+}
+
+// poke makes the reader look up, wherever it waits.
+func (s *session) poke() {
+	select {
+	case s.poked <- struct{}{}:
+	default:
+	}
+	s.pg.Wake()
+}

@@ -1,0 +1,99 @@
+package relay
+
+import (
+	"context"
+	"sync"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/walrelay/walrelay/checkpoint"
+)
+
+// tracker holds what is delivered and what of it is saved. It outlives sessions:
+// an event that was acknowledged while the session was already lost is known to
+// the next one.
+//
+// Invariant: saved ≤ delivered, and what is confirmed to Postgres is saved.Safe.
+type tracker struct {
+	mu        sync.Mutex
+	delivered checkpoint.Position // acknowledged by the brokers
+	saved     checkpoint.Position // durable in the checkpoint; what may be confirmed
+	batches   uint64              // batches acknowledged
+	durable   uint64              // batches of which the position is saved
+	changed   chan struct{}       // closed and renewed at every change
+}
+
+func newTracker() *tracker { return &tracker{changed: make(chan struct{})} }
+
+func (t *tracker) signal() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// start sets the position that a session begins with; it is saved already.
+func (t *tracker) start(p checkpoint.Position) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.delivered, t.saved, t.durable = p, p, t.batches
+	t.signal()
+}
+
+// acked moves the delivered position behind a batch.
+func (t *tracker) acked(p checkpoint.Position) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p.Safe = max(p.Safe, t.delivered.Safe) // an idle position may have come in since the batch was begun
+	t.delivered = p
+	t.batches++
+	t.signal()
+}
+
+// idle moves the safe LSN over WAL that was proven to hold no undelivered row.
+func (t *tracker) idle(lsn pglogrepl.LSN) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if lsn <= t.delivered.Safe {
+		return
+	}
+	t.delivered.Safe = lsn
+	t.signal()
+}
+
+// durablyBehind waits until the positions of all but the newest n acknowledged
+// batches are saved.
+func (t *tracker) durablyBehind(ctx context.Context, n uint64) error {
+	for {
+		t.mu.Lock()
+		ok, changed := t.durable+n >= t.batches, t.changed
+		t.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// unsaved returns the newest delivered position when it is not saved yet.
+func (t *tracker) unsaved() (p checkpoint.Position, batches uint64, ok bool, changed <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.delivered, t.batches, t.delivered.Compare(t.saved) > 0 || t.delivered.Safe > t.saved.Safe, t.changed
+}
+
+func (t *tracker) markSaved(p checkpoint.Position, batches uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.saved, t.durable = p, batches
+	t.signal()
+}
+
+// positions returns what is delivered and what of it is saved.
+func (t *tracker) positions() (delivered, saved checkpoint.Position) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.delivered, t.saved
+}
