@@ -1,3 +1,8 @@
+// Package decode turns the bytes of Postgres' pgoutput plugin into outbox events.
+// It does no I/O, starts no goroutine and logs nothing.
+//
+// Messages are parsed as protocol version 1 describes them, see
+// https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html.
 package decode
 
 import (
@@ -49,8 +54,12 @@ type Txn struct {
 
 // PoisonError says why a row can never be published. Reason never holds payload bytes.
 type PoisonError struct {
-	EventID string // "" where the id itself is unreadable
+	EventID string // "" where the id is NULL; cut after 256 bytes
 	Commit  pglogrepl.LSN
 	Seq     uint64
 	Reason  string
+
+	// BadTopic says that the event's Topic is what the row asked for (cut after
+	// Kafka's 249 bytes) and must not be written to, nor a name derived from it.
+	BadTopic bool
 }
