@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/walrelay/walrelay/e2e/proc"
 	"github.com/walrelay/walrelay/e2e/proxy"
 )
 
@@ -23,17 +24,17 @@ type Broker struct {
 	Proxy *proxy.Proxy // nil without KafkaOptions.Proxy
 
 	kafka      *Kafka
-	scope      *scope
+	scope      *proc.Scope
 	client     int // ports: the clients' listener,
 	internal   int // the brokers' and the checkers',
 	controller int // the controllers',
 	extra      map[string]int
-	proc       *process
+	server     *proc.Process
 }
 
 func newBroker(k *Kafka, id int) (*Broker, error) {
 	names := slices.Sorted(maps.Keys(k.opts.Listeners))
-	free, err := FreePorts(3 + len(names))
+	free, err := proc.FreePorts(3 + len(names))
 	if err != nil {
 		return nil, err
 	}
@@ -45,29 +46,29 @@ func newBroker(k *Kafka, id int) (*Broker, error) {
 		b.extra[name] = free[3+i]
 	}
 	if k.opts.Proxy {
-		if b.Proxy, err = proxy.ListenKafka(addr(b.client)); err != nil {
+		if b.Proxy, err = proxy.ListenKafka(proc.Addr(b.client)); err != nil {
 			return nil, err
 		}
 	}
-	b.scope, err = newScope(fmt.Sprintf("kafka%d", id))
+	b.scope, err = proc.NewScope(fmt.Sprintf("kafka%d", id))
 	return b, err
 }
 
 // properties are the lines of server.properties.
 func (b *Broker) properties() string {
-	listeners := []string{"CLIENT://" + addr(b.client), "INTERNAL://" + addr(b.internal)}
-	advertised := []string{"CLIENT://" + b.Addr(), "INTERNAL://" + addr(b.internal)}
+	listeners := []string{"CLIENT://" + proc.Addr(b.client), "INTERNAL://" + proc.Addr(b.internal)}
+	advertised := []string{"CLIENT://" + b.Addr(), "INTERNAL://" + proc.Addr(b.internal)}
 	protocols := []string{"CLIENT:PLAINTEXT", "INTERNAL:PLAINTEXT", "CONTROLLER:PLAINTEXT"}
 	for _, name := range slices.Sorted(maps.Keys(b.extra)) {
-		listeners = append(listeners, name+"://"+addr(b.extra[name]))
-		advertised = append(advertised, name+"://"+addr(b.extra[name]))
+		listeners = append(listeners, name+"://"+proc.Addr(b.extra[name]))
+		advertised = append(advertised, name+"://"+proc.Addr(b.extra[name]))
 		protocols = append(protocols, name+":"+b.kafka.opts.Listeners[name])
 	}
 	p := map[string]string{
 		"process.roles":                  "broker,controller",
 		"node.id":                        fmt.Sprint(b.ID),
 		"controller.quorum.voters":       b.kafka.voters,
-		"listeners":                      strings.Join(append(listeners, "CONTROLLER://"+addr(b.controller)), ","),
+		"listeners":                      strings.Join(append(listeners, "CONTROLLER://"+proc.Addr(b.controller)), ","),
 		"advertised.listeners":           strings.Join(advertised, ","),
 		"listener.security.protocol.map": strings.Join(protocols, ","),
 		"inter.broker.listener.name":     "INTERNAL",
@@ -84,18 +85,18 @@ func (b *Broker) properties() string {
 	return s.String()
 }
 
-func (b *Broker) dataDir() string    { return filepath.Join(b.scope.dir, "data") }
-func (b *Broker) configFile() string { return filepath.Join(b.scope.dir, "server.properties") }
+func (b *Broker) dataDir() string    { return filepath.Join(b.scope.Dir, "data") }
+func (b *Broker) configFile() string { return filepath.Join(b.scope.Dir, "server.properties") }
 
 // format prepares the data folder.
 func (b *Broker) format(ctx context.Context) error {
-	if err := b.scope.mkdir(b.dataDir(), b.kafka.opts.Tmpfs); err != nil {
+	if err := b.scope.Mkdir(b.dataDir(), b.kafka.opts.Tmpfs); err != nil {
 		return err
 	}
 	if err := os.WriteFile(b.configFile(), []byte(b.properties()), 0o600); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(b.scope.dir, "log4j2.properties"), []byte(log4j2), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(b.scope.Dir, "log4j2.properties"), []byte(log4j2), 0o600); err != nil {
 		return err
 	}
 	if len(b.kafka.opts.FormatArgs) == 0 && b.kafka.opts.Config["metadata.version"] == "" {
@@ -107,12 +108,12 @@ func (b *Broker) format(ctx context.Context) error {
 func (b *Broker) runStorageTool(ctx context.Context, config string, args ...string) error {
 	argv := append([]string{b.kafka.java, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", b.kafka.lib + "/*",
 		"kafka.tools.StorageTool", "format", "-t", b.kafka.id, "-c", config}, args...)
-	return run(ctx, b.scope.dir, nil, argv...)
+	return proc.Run(ctx, b.scope.Dir, nil, argv...)
 }
 
 // launch starts the process; the broker is not ready yet.
 func (b *Broker) launch() (err error) {
-	if b.proc.running() {
+	if b.server.Running() {
 		return fmt.Errorf("stack: broker %d runs already", b.ID)
 	}
 	heap := b.kafka.opts.HeapMB
@@ -120,16 +121,16 @@ func (b *Broker) launch() (err error) {
 		heap = 320
 	}
 	argv := append([]string{b.kafka.java, fmt.Sprintf("-Xmx%dm", heap), fmt.Sprintf("-Xms%dm", min(heap, 192))}, jvmFlags...)
-	argv = append(argv, "-Dlog4j2.configurationFile="+filepath.Join(b.scope.dir, "log4j2.properties"),
+	argv = append(argv, "-Dlog4j2.configurationFile="+filepath.Join(b.scope.Dir, "log4j2.properties"),
 		"-cp", b.kafka.lib+"/*", "kafka.Kafka", b.configFile())
-	b.proc, err = start(fmt.Sprintf("broker %d", b.ID), b.scope.dir, b.LogFile(), nil, nil, argv...)
+	b.server, err = proc.Start(proc.Options{Name: fmt.Sprintf("broker %d", b.ID), Dir: b.scope.Dir, Log: b.LogFile()}, argv...)
 	return err
 }
 
 // await returns when the broker answers and knows of at least n brokers.
 func (b *Broker) await(ctx context.Context, n int) error {
-	return b.proc.await(ctx, func(ctx context.Context) error {
-		client, err := kgo.NewClient(kgo.SeedBrokers(addr(b.internal)))
+	return b.server.Await(ctx, func(ctx context.Context) error {
+		client, err := kgo.NewClient(kgo.SeedBrokers(proc.Addr(b.internal)))
 		if err != nil {
 			return err
 		}
@@ -155,31 +156,31 @@ func (b *Broker) Start(ctx context.Context) error {
 
 // Stop asks the broker to stop (SIGTERM) and waits until it has.
 func (b *Broker) Stop(ctx context.Context) error {
-	if !b.proc.running() {
+	if !b.server.Running() {
 		return nil
 	}
-	syscall.Kill(b.proc.pid(), syscall.SIGTERM)
-	return b.proc.wait(ctx)
+	syscall.Kill(b.server.Pid(), syscall.SIGTERM)
+	return b.server.Wait(ctx)
 }
 
 // Kill is kill -9, and returns when the process has gone.
-func (b *Broker) Kill() error { return b.scope.kill() }
+func (b *Broker) Kill() error { return b.scope.Kill() }
 
 // Pause is SIGSTOP.
-func (b *Broker) Pause() { b.scope.signal(syscall.SIGSTOP) }
+func (b *Broker) Pause() { b.scope.Signal(syscall.SIGSTOP) }
 
 // Resume undoes Pause.
-func (b *Broker) Resume() { b.scope.signal(syscall.SIGCONT) }
+func (b *Broker) Resume() { b.scope.Signal(syscall.SIGCONT) }
 
 // Pid is the broker's process id.
-func (b *Broker) Pid() int { return b.proc.pid() }
+func (b *Broker) Pid() int { return b.server.Pid() }
 
 // Addr is the broker's advertised host:port.
 func (b *Broker) Addr() string {
 	if b.Proxy != nil {
 		return b.Proxy.Addr()
 	}
-	return addr(b.client)
+	return proc.Addr(b.client)
 }
 
 func (b *Broker) close() error {
@@ -189,5 +190,5 @@ func (b *Broker) close() error {
 	if b.scope == nil {
 		return nil
 	}
-	return errors.Join(b.scope.close())
+	return errors.Join(b.scope.Close())
 }

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
+
+	"github.com/walrelay/walrelay/e2e/proc"
 )
 
 // ErrMissing is returned when the machine lacks a program that the stack needs; the
@@ -102,5 +104,5 @@ func maven(ctx context.Context, dir string, args ...string) error {
 	if err != nil {
 		return err
 	}
-	return run(ctx, dir, nil, append([]string{mvn, "-q", "-B"}, args...)...)
+	return proc.Run(ctx, dir, nil, append([]string{mvn, "-q", "-B"}, args...)...)
 }

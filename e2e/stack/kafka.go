@@ -10,6 +10,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/walrelay/walrelay/e2e/proc"
 )
 
 // KafkaOptions says what cluster to start. The zero value is one broker.
@@ -113,7 +115,7 @@ func (k *Kafka) prepare(ctx context.Context) (err error) {
 	}
 	var voters []string
 	for _, b := range k.brokers {
-		voters = append(voters, fmt.Sprintf("%d@%s", b.ID, addr(b.controller)))
+		voters = append(voters, fmt.Sprintf("%d@%s", b.ID, proc.Addr(b.controller)))
 	}
 	k.voters = strings.Join(voters, ",")
 	for _, b := range k.brokers {
@@ -147,12 +149,12 @@ func (k *Kafka) Bootstrap() string {
 
 // BootstrapOf is Bootstrap for one of KafkaOptions.Listeners.
 func (k *Kafka) BootstrapOf(listener string) string {
-	return k.join(func(b *Broker) string { return addr(b.extra[listener]) })
+	return k.join(func(b *Broker) string { return proc.Addr(b.extra[listener]) })
 }
 
 // Direct is the list for those who must not meet the proxies' faults, say a checker.
 func (k *Kafka) Direct() string {
-	return k.join(func(b *Broker) string { return addr(b.internal) })
+	return k.join(func(b *Broker) string { return proc.Addr(b.internal) })
 }
 
 func (k *Kafka) join(f func(*Broker) string) string {
@@ -216,4 +218,4 @@ func (k *Kafka) Close() error {
 }
 
 // LogFile is the path of a broker's log.
-func (b *Broker) LogFile() string { return filepath.Join(b.scope.dir, "broker.log") }
+func (b *Broker) LogFile() string { return filepath.Join(b.scope.Dir, "broker.log") }

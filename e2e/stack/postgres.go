@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/walrelay/walrelay/e2e/proc"
 	"github.com/walrelay/walrelay/e2e/proxy"
 )
 
@@ -35,12 +36,12 @@ type Postgres struct {
 	Version string       // major version
 	Proxy   *proxy.Proxy // nil without PostgresOptions.Proxy
 
-	scope *scope
-	bin   string // folder of postgres and initdb
-	data  string
-	port  int
-	cred  *syscall.Credential
-	proc  *process // nil or ended: stopped
+	scope  *proc.Scope
+	bin    string // folder of postgres and initdb
+	data   string
+	port   int
+	cred   *syscall.Credential
+	server *proc.Process // nil or ended: stopped
 }
 
 // Mode is how a server is asked to stop.
@@ -109,26 +110,26 @@ func newPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
 	}
 	p := &Postgres{Version: version, bin: bin, cred: cred, port: o.Port}
 	if p.port == 0 {
-		free, err := FreePorts(1)
+		free, err := proc.FreePorts(1)
 		if err != nil {
 			return nil, err
 		}
 		p.port = free[0]
 	}
 	if o.Proxy {
-		if p.Proxy, err = proxy.Listen(addr(p.port)); err != nil {
+		if p.Proxy, err = proxy.Listen(proc.Addr(p.port)); err != nil {
 			return nil, err
 		}
 	}
-	if p.scope, err = newScope("postgres"); err != nil {
+	if p.scope, err = proc.NewScope("postgres"); err != nil {
 		return nil, err
 	}
-	p.data = filepath.Join(p.scope.dir, "data")
+	p.data = filepath.Join(p.scope.Dir, "data")
 	return p, nil
 }
 
 func (p *Postgres) init(ctx context.Context, o PostgresOptions) error {
-	if err := p.scope.mkdir(p.data, o.Tmpfs); err != nil {
+	if err := p.scope.Mkdir(p.data, o.Tmpfs); err != nil {
 		return err
 	}
 	if p.cred != nil {
@@ -136,11 +137,11 @@ func (p *Postgres) init(ctx context.Context, o PostgresOptions) error {
 			return err
 		}
 	}
-	password := filepath.Join(p.scope.dir, "password")
+	password := filepath.Join(p.scope.Dir, "password")
 	if err := os.WriteFile(password, []byte("postgres\n"), 0o644); err != nil {
 		return err
 	}
-	err := run(ctx, p.data, p.cred, filepath.Join(p.bin, "initdb"), "-D", p.data, "-U", "postgres",
+	err := proc.Run(ctx, p.data, p.cred, filepath.Join(p.bin, "initdb"), "-D", p.data, "-U", "postgres",
 		"-A", "scram-sha-256", "--pwfile", password, "-E", "UTF8", "--locale=C", "--no-sync")
 	if err != nil {
 		return err
@@ -182,15 +183,15 @@ func (p *Postgres) prependHBA(lines []string) error {
 
 // Start starts a stopped server on its data folder and port.
 func (p *Postgres) Start(ctx context.Context) error {
-	if p.proc.running() {
+	if p.server.Running() {
 		return errors.New("stack: postgres runs already")
 	}
-	proc, err := start("postgres", p.data, p.LogFile(), p.cred, nil, filepath.Join(p.bin, "postgres"), "-D", p.data)
+	server, err := proc.Start(proc.Options{Name: "postgres", Dir: p.data, Log: p.LogFile(), User: p.cred}, filepath.Join(p.bin, "postgres"), "-D", p.data)
 	if err != nil {
 		return err
 	}
-	p.proc = proc
-	return proc.await(ctx, func(ctx context.Context) error {
+	p.server = server
+	return server.Await(ctx, func(ctx context.Context) error {
 		conn, err := pgx.Connect(ctx, p.Direct("postgres"))
 		if err != nil {
 			return err
@@ -201,30 +202,30 @@ func (p *Postgres) Start(ctx context.Context) error {
 
 // Stop asks the server to stop and waits until it has; an error when ctx ends first.
 func (p *Postgres) Stop(ctx context.Context, mode Mode) error {
-	if !p.proc.running() {
+	if !p.server.Running() {
 		return nil
 	}
-	syscall.Kill(p.proc.pid(), syscall.Signal(mode))
-	return p.proc.wait(ctx)
+	syscall.Kill(p.server.Pid(), syscall.Signal(mode))
+	return p.server.Wait(ctx)
 }
 
 // Kill is kill -9 of the whole server, and returns when every process of it has gone.
-func (p *Postgres) Kill() error { return p.scope.kill() }
+func (p *Postgres) Kill() error { return p.scope.Kill() }
 
 // Pause stops every process of the server with SIGSTOP.
-func (p *Postgres) Pause() { p.scope.signal(syscall.SIGSTOP) }
+func (p *Postgres) Pause() { p.scope.Signal(syscall.SIGSTOP) }
 
 // Resume undoes Pause.
-func (p *Postgres) Resume() { p.scope.signal(syscall.SIGCONT) }
+func (p *Postgres) Resume() { p.scope.Signal(syscall.SIGCONT) }
 
 // Pid is the postmaster's.
-func (p *Postgres) Pid() int { return p.proc.pid() }
+func (p *Postgres) Pid() int { return p.server.Pid() }
 
 // DataDir is the server's data folder.
 func (p *Postgres) DataDir() string { return p.data }
 
 // LogFile is the path of the server's log.
-func (p *Postgres) LogFile() string { return filepath.Join(p.scope.dir, "postgres.log") }
+func (p *Postgres) LogFile() string { return filepath.Join(p.scope.Dir, "postgres.log") }
 
 // URL is the superuser's libpq URL for a database, through the proxy if there is one.
 func (p *Postgres) URL(db string) string { return p.UserURL("postgres", "postgres", db) }
@@ -234,11 +235,13 @@ func (p *Postgres) UserURL(user, password, db string) string {
 	if p.Proxy != nil {
 		return pgURL(user, password, p.Proxy.Addr(), db)
 	}
-	return pgURL(user, password, addr(p.port), db)
+	return pgURL(user, password, proc.Addr(p.port), db)
 }
 
 // Direct is URL past the proxy.
-func (p *Postgres) Direct(db string) string { return pgURL("postgres", "postgres", addr(p.port), db) }
+func (p *Postgres) Direct(db string) string {
+	return pgURL("postgres", "postgres", proc.Addr(p.port), db)
+}
 
 func pgURL(user, password, host, db string) string {
 	u := url.URL{Scheme: "postgres", User: url.UserPassword(user, password), Host: host, Path: db, RawQuery: "sslmode=disable"}
@@ -247,22 +250,22 @@ func pgURL(user, password, host, db string) string {
 
 // Copy takes a file copy of the stopped server's data folder and returns its path.
 func (p *Postgres) Copy(ctx context.Context) (string, error) {
-	if p.proc.running() {
+	if p.server.Running() {
 		return "", errors.New("stack: a file copy needs a stopped server")
 	}
-	dst, err := os.MkdirTemp(p.scope.dir, "copy-")
+	dst, err := os.MkdirTemp(p.scope.Dir, "copy-")
 	if err != nil {
 		return "", err
 	}
-	return dst, run(ctx, "/", nil, "cp", "-a", "--reflink=auto", p.data+"/.", dst)
+	return dst, proc.Run(ctx, "/", nil, "cp", "-a", "--reflink=auto", p.data+"/.", dst)
 }
 
 // Restore puts a file copy in the place of the stopped server's data folder.
 func (p *Postgres) Restore(ctx context.Context, copied string) error {
-	if p.proc.running() {
+	if p.server.Running() {
 		return errors.New("stack: restoring a file copy needs a stopped server")
 	}
-	return run(ctx, "/", nil, "sh", "-c", `find "$1" -mindepth 1 -delete && cp -a --reflink=auto "$2/." "$1"`, "restore", p.data, copied)
+	return proc.Run(ctx, "/", nil, "sh", "-c", `find "$1" -mindepth 1 -delete && cp -a --reflink=auto "$2/." "$1"`, "restore", p.data, copied)
 }
 
 // Close ends the server, and removes it.
@@ -274,9 +277,9 @@ func (p *Postgres) Close() error {
 	if p.Proxy != nil {
 		p.Proxy.Close()
 	}
-	err := p.scope.kill()
+	err := p.scope.Kill()
 	p.removeSharedMemory()
-	return errors.Join(err, p.scope.close())
+	return errors.Join(err, p.scope.Close())
 }
 
 // removeSharedMemory frees the System V segment that a killed server leaves behind; its

@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strconv"
 	"syscall"
+
+	"github.com/walrelay/walrelay/e2e/proc"
 )
 
 // Postgres as a Maven artifact: initdb, pg_ctl and postgres with their libraries in an
@@ -59,7 +61,7 @@ func fetchPostgres(ctx context.Context, dir, release string) error {
 		return err
 	}
 	jar := filepath.Join(dir, artifact+"-"+release+".jar")
-	if err := run(ctx, dir, nil, "sh", "-c", `unzip -p "$1" '*.txz' | tar -xJf - && rm "$1"`, "unpack", jar); err != nil {
+	if err := proc.Run(ctx, dir, nil, "sh", "-c", `unzip -p "$1" '*.txz' | tar -xJf - && rm "$1"`, "unpack", jar); err != nil {
 		return err
 	}
 	return exec.CommandContext(ctx, "chmod", "-R", "go+rX", dir).Run()

@@ -1,4 +1,6 @@
-package stack
+// Package proc runs server programs for tests, in folders of their own, and sees to it that
+// neither outlives the program that started them.
+package proc
 
 import (
 	"errors"
@@ -13,12 +15,12 @@ import (
 	"time"
 )
 
-// scope is the private folder of one server. A process belongs to the scope if its
+// Scope is the private folder of one server. A process belongs to the scope if its
 // working folder lies inside: every process of a server is started there and none
 // leaves it (Postgres' children stay in the data folder). So all of them can be found,
 // whatever became of their parents, and nothing else can be hit by mistake.
-type scope struct {
-	dir    string
+type Scope struct {
+	Dir    string
 	reaper *exec.Cmd
 	pipe   io.WriteCloser // the reaper acts when it is closed without a word
 	mounts []string
@@ -53,7 +55,8 @@ for try in 1 2 3 4 5; do
 done
 `
 
-func newScope(name string) (*scope, error) {
+// NewScope makes a temporary folder, whose name contains name.
+func NewScope(name string) (*Scope, error) {
 	dir, err := os.MkdirTemp("", "walrelay-e2e-"+name+"-")
 	if err != nil {
 		return nil, err
@@ -62,7 +65,7 @@ func newScope(name string) (*scope, error) {
 	if err := os.Chmod(dir, 0o711); err != nil {
 		return nil, err
 	}
-	s := &scope{dir: dir}
+	s := &Scope{Dir: dir}
 	s.reaper = exec.Command("/bin/sh", "-c", reaperScript, "walrelay-e2e-reaper", dir)
 	s.reaper.Dir = "/"
 	s.reaper.Env = append(os.Environ(), "keep="+os.Getenv("WALRELAY_E2E_KEEP"))
@@ -77,8 +80,8 @@ func newScope(name string) (*scope, error) {
 	return s, nil
 }
 
-// mkdir makes a folder of the scope, on a tmpfs of its own where a size is given.
-func (s *scope) mkdir(dir, tmpfs string) error {
+// Mkdir makes a folder of the scope, on a tmpfs of its own where a size is given.
+func (s *Scope) Mkdir(dir, tmpfs string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil || tmpfs == "" {
 		return err
 	}
@@ -89,14 +92,14 @@ func (s *scope) mkdir(dir, tmpfs string) error {
 	return nil
 }
 
-// close kills what is left, removes the folder and dismisses the reaper.
-func (s *scope) close() error {
-	err := s.kill()
+// Close kills what is left, removes the folder and dismisses the reaper.
+func (s *Scope) Close() error {
+	err := s.Kill()
 	for _, dir := range s.mounts {
 		err = errors.Join(err, syscall.Unmount(dir, 0))
 	}
 	if os.Getenv("WALRELAY_E2E_KEEP") == "" {
-		err = errors.Join(err, os.RemoveAll(s.dir))
+		err = errors.Join(err, os.RemoveAll(s.Dir))
 	}
 	io.WriteString(s.pipe, "done\n")
 	s.pipe.Close()
@@ -104,8 +107,8 @@ func (s *scope) close() error {
 	return err
 }
 
-// kill sends SIGKILL to every process of the scope and returns when none is left.
-func (s *scope) kill() error {
+// Kill sends SIGKILL to every process of the scope and returns when none is left.
+func (s *Scope) Kill() error {
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		pids := s.pids()
 		if len(pids) == 0 {
@@ -115,25 +118,25 @@ func (s *scope) kill() error {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("processes %v in %s survive SIGKILL", pids, s.dir)
+			return fmt.Errorf("processes %v in %s survive SIGKILL", pids, s.Dir)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// signal sends sig to every process of the scope.
-func (s *scope) signal(sig syscall.Signal) {
+// Signal sends sig to every process of the scope.
+func (s *Scope) Signal(sig syscall.Signal) {
 	for _, pid := range s.pids() {
 		syscall.Kill(pid, sig)
 	}
 }
 
-func (s *scope) pids() []int {
+func (s *Scope) pids() []int {
 	var pids []int
 	cwds, _ := filepath.Glob("/proc/[0-9]*/cwd")
 	for _, link := range cwds {
 		cwd, err := os.Readlink(link)
-		if err != nil || !strings.HasPrefix(cwd+"/", s.dir+"/") {
+		if err != nil || !strings.HasPrefix(cwd+"/", s.Dir+"/") {
 			continue
 		}
 		if pid, err := strconv.Atoi(strings.Split(link, "/")[2]); err == nil && pid != os.Getpid() && !isShell(pid) && !isZombie(pid) {

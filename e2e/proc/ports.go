@@ -1,4 +1,4 @@
-package stack
+package proc
 
 import (
 	"errors"
@@ -34,7 +34,7 @@ func FreePorts(n int) ([]int, error) {
 		if ports.taken[port] {
 			continue
 		}
-		l, err := net.Listen("tcp", addr(port))
+		l, err := net.Listen("tcp", Addr(port))
 		if err != nil {
 			continue
 		}
@@ -42,7 +42,8 @@ func FreePorts(n int) ([]int, error) {
 		ports.taken[port] = true
 		found = append(found, port)
 	}
-	return nil, errors.New("stack: no free ports")
+	return nil, errors.New("proc: no free ports")
 }
 
-func addr(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+// Addr is host:port of a port of this machine.
+func Addr(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }

@@ -1,0 +1,138 @@
+package checker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Place is a partition of a topic.
+type Place struct {
+	Topic     string
+	Partition int32
+}
+
+func (p Place) String() string { return fmt.Sprintf("%s/%d", p.Topic, p.Partition) }
+
+// Observed is what the topics hold: of each partition all records in offset order.
+type Observed map[Place][]Record
+
+// Topics reads topics to their present end. With committed, it reads as a consumer with
+// isolation level read_committed.
+type Topics struct {
+	Brokers   string // host:port,…; must not lead through a faulty proxy
+	Names     []string
+	Committed bool
+}
+
+// Read returns every record; partitions without any are there, empty.
+func (t Topics) Read(ctx context.Context) (Observed, error) {
+	isolation := kgo.ReadUncommitted()
+	if t.Committed {
+		isolation = kgo.ReadCommitted()
+	}
+	// Control records are kept, since the last offset of a partition may be one.
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(t.Brokers, ",")...), kgo.KeepControlRecords(),
+		kgo.FetchIsolationLevel(isolation), kgo.FetchMaxBytes(16<<20))
+	if err != nil {
+		return nil, fmt.Errorf("checker: %w", err)
+	}
+	defer client.Close()
+	observed, left, err := t.plan(ctx, client)
+	if err != nil {
+		return nil, fmt.Errorf("checker: read topics: %w", err)
+	}
+	for len(left) > 0 {
+		fetches := client.PollFetches(ctx)
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("checker: read topics: %d partitions are not at their end: %w", len(left), err)
+		}
+		for _, e := range fetches.Errors() {
+			return nil, fmt.Errorf("checker: read %s/%d: %w", e.Topic, e.Partition, e.Err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			p := Place{r.Topic, r.Partition}
+			end, reading := left[p]
+			if !reading {
+				return
+			}
+			if !r.Attrs.IsControl() {
+				observed[p] = append(observed[p], newRecord(r))
+			}
+			if r.Offset+1 >= end {
+				delete(left, p)
+			}
+		})
+	}
+	return observed, nil
+}
+
+// plan sets the client up to read every partition from its start, and says to where.
+func (t Topics) plan(ctx context.Context, client *kgo.Client) (Observed, map[Place]int64, error) {
+	admin := kadm.NewClient(client)
+	starts, err := admin.ListStartOffsets(ctx, t.Names...)
+	if err != nil {
+		return nil, nil, err
+	}
+	list := admin.ListEndOffsets
+	if t.Committed {
+		list = admin.ListCommittedOffsets
+	}
+	ends, err := list(ctx, t.Names...)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := ends.Error(); err != nil {
+		return nil, nil, err
+	}
+	observed, left, from := Observed{}, map[Place]int64{}, map[string]map[int32]kgo.Offset{}
+	ends.Each(func(o kadm.ListedOffset) {
+		p := Place{o.Topic, o.Partition}
+		observed[p] = nil
+		start, _ := starts.Lookup(o.Topic, o.Partition)
+		if start.Offset >= o.Offset {
+			return
+		}
+		left[p] = o.Offset
+		if from[o.Topic] == nil {
+			from[o.Topic] = map[int32]kgo.Offset{}
+		}
+		from[o.Topic][o.Partition] = kgo.NewOffset().At(start.Offset)
+	})
+	client.AddConsumePartitions(from)
+	return observed, left, nil
+}
+
+func newRecord(r *kgo.Record) Record {
+	rec := Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Content: Content{
+		Topic: r.Topic, Partition: r.Partition, Key: string(r.Key), NoKey: r.Key == nil,
+		Value: digest(r.Value), Timestamp: r.Timestamp.UnixMilli(),
+	}}
+	var lsnErr, seqErr error = strconv.ErrSyntax, strconv.ErrSyntax
+	for _, h := range r.Headers {
+		switch h.Key {
+		case "walrelay-lsn":
+			rec.Commit, lsnErr = pglogrepl.ParseLSN(string(h.Value))
+		case "walrelay-seq":
+			rec.Seq, seqErr = strconv.ParseUint(string(h.Value), 10, 64)
+		case "walrelay-source":
+			rec.Source = string(h.Value)
+		default:
+			if h.Key == "event-id" {
+				rec.ID = string(h.Value)
+			}
+			if !strings.HasPrefix(h.Key, "walrelay-") {
+				rec.Headers = append(rec.Headers, Header{h.Key, digest(h.Value)})
+			}
+		}
+	}
+	rec.Positioned = lsnErr == nil && seqErr == nil
+	slices.SortFunc(rec.Headers, compareHeaders)
+	return rec
+}
