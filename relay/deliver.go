@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/walrelay/walrelay/checkpoint"
@@ -65,6 +66,10 @@ func (s *session) save(ctx context.Context) {
 				s.track.markSaved(pos, batches)
 				s.pg.Confirm(pos.Safe)
 				continue
+			}
+			if errors.Is(err, checkpoint.ErrBehind) || fatal(err) {
+				s.fail(err) // another relay has delivered more; or what is stored is no longer ours
+				return
 			}
 			outage.begin(s.log, err)
 			retry, changed, settled = time.After(delay.next()), nil, nil

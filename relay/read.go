@@ -79,11 +79,13 @@ func (s *session) data(m replication.Message) error {
 	}
 	switch kind {
 	case decode.Begin:
-		s.reach(s.cfg.Decoder.Txn().Commit)
+		t, _ := s.cfg.Decoder.Txn()
+		s.reach(t.Commit)
 	case decode.Row:
 		return s.row()
 	case decode.Commit:
-		return s.commit(s.cfg.Decoder.Txn())
+		t, _ := s.cfg.Decoder.Txn()
+		return s.commit(t)
 	}
 	return nil
 }
@@ -101,7 +103,8 @@ func (s *session) row() error {
 		return nil
 	}
 	if len(s.open.Events) == 1 {
-		s.open.opened, s.open.committed = time.Now(), s.cfg.Decoder.Txn().Time
+		t, _ := s.cfg.Decoder.Txn()
+		s.open.opened, s.open.committed = time.Now(), t.Time
 	}
 	return nil
 }
@@ -123,7 +126,7 @@ func (s *session) commit(t decode.Txn) error {
 // keepalive takes the server's WAL end. Everything that it sent before is read by
 // now; outside a transaction nothing below the WAL end is still to come.
 func (s *session) keepalive(m replication.Message) error {
-	if s.cfg.Decoder.InTxn() {
+	if _, open := s.cfg.Decoder.Txn(); open {
 		return nil
 	}
 	if err := s.passed(m.WALEnd); err != nil {
@@ -198,6 +201,9 @@ func (s *session) swap() {
 	s.open = s.spare
 	s.open.reset(full.positionAt(len(full.Events)))
 	s.work <- full
+	for _, name := range s.cfg.Decoder.DroppedNames() {
+		s.log.Warn().Str("header", name).Msg("rows set a header that is not theirs to set; it is left out")
+	}
 }
 
 func (s *session) hold(ready <-chan struct{}) error {

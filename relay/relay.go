@@ -118,10 +118,9 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 		outage.begin(r.log, err)
 		if errors.Is(err, replication.ErrSlotInUse) {
-			// Another relay owns the stream now. What was delivered is its to say, and
-			// a batch of ours must not land behind its back.
+			// Another relay may own the stream now: nothing of ours must land behind
+			// its back. What this process saw acknowledged stays true all the same.
 			r.cfg.Producer.Reset()
-			r.known = false
 		}
 		select {
 		case <-time.After(delay.next()):
@@ -177,37 +176,49 @@ func (r *Relay) position(ctx context.Context, s *replication.Session) (checkpoin
 	if r.cfg.Store != nil {
 		pos, err = r.cfg.Store.Load(ctx)
 	}
-	none := errors.Is(err, checkpoint.ErrNone)
-	switch {
-	case none && !r.known:
-		r.log.Info().Stringer("confirmed_lsn", fresh.Safe).Msg("no saved position; the slot's own is trusted")
-		return fresh, nil
-	case none:
-		pos, err = checkpoint.Position{}, nil
-	case err != nil:
+	if err != nil && !errors.Is(err, checkpoint.ErrNone) {
 		return pos, err
 	}
-	if delivered, _ := r.track.positions(); r.known && delivered.SystemID == s.Server.SystemID && delivered.Compare(pos) > 0 {
+	delivered, _ := r.track.positions()
+	switch known := r.known && delivered.SystemID == fresh.SystemID; {
+	case err == nil && known && delivered.Compare(pos) > 0:
 		pos = delivered
+	case err == nil:
+	case known && delivered.Safe >= fresh.Safe:
+		pos = delivered
+	default:
+		r.log.Info().Stringer("confirmed_lsn", fresh.Safe).Msg("no saved position: the slot's own is trusted")
+		return fresh, nil
 	}
-	return pos, r.continues(pos, s)
+	return pos, r.continues(ctx, pos, s)
 }
 
 // continues checks that a position speaks of this server's WAL and catalog.
-func (r *Relay) continues(pos checkpoint.Position, s *replication.Session) error {
-	refuse := func(remedy, format string, args ...any) error {
-		return &replication.ContinuityError{
-			Reason: fmt.Sprintf(format, args...), From: pos.Safe, To: s.Server.WALEnd, Remedy: remedy,
+func (r *Relay) continues(ctx context.Context, pos checkpoint.Position, s *replication.Session) error {
+	if err := pos.Belongs(s.Server.SystemID, r.cfg.Postgres.Slot); err != nil {
+		return err
+	}
+	refuse := func(from, to pglogrepl.LSN, format string, args ...any) error {
+		return &replication.ContinuityError{Reason: fmt.Sprintf(format, args...), From: from, To: to, Remedy: startOver}
+	}
+	delivered := max(pos.Safe, pos.Open.Commit)
+	switch {
+	case pos.Timeline > s.Server.Timeline:
+		return refuse(pos.Safe, s.Server.WALEnd, "the server is on timeline %d, the saved position on the later timeline %d", s.Server.Timeline, pos.Timeline)
+	case pos.Timeline < s.Server.Timeline:
+		// A promotion. What was delivered from the old timeline must lie below the switch.
+		at, err := replication.SwitchPoint(ctx, r.cfg.Postgres, pos.Timeline, s.Server.Timeline)
+		if err != nil {
+			return err
+		}
+		if delivered > at {
+			return refuse(at, delivered, "the server was promoted to timeline %d at %s, but events up to %s were delivered from timeline %d: the promoted server lost them", s.Server.Timeline, at, delivered, pos.Timeline)
 		}
 	}
-	const startOver = "if that is intended, move the checkpoint away and start again: the slot is then trusted"
-	switch {
-	case pos.SystemID != s.Server.SystemID:
-		return refuse(startOver, "the saved position is of another database cluster (system id %s, here %s)", pos.SystemID, s.Server.SystemID)
-	case pos.Slot != r.cfg.Postgres.Slot:
-		return refuse("use one checkpoint for each slot (--checkpoint)", "the saved position is of slot %q, not %q", pos.Slot, r.cfg.Postgres.Slot)
-	case pos.Timeline > s.Server.Timeline:
-		return refuse(startOver, "the server is on timeline %d, the saved position on the later timeline %d", s.Server.Timeline, pos.Timeline)
+	if was, is := pos.Catalog, checkpoint.Catalog(s.Catalog); was != (checkpoint.Catalog{}) && was != is {
+		return refuse(pos.Safe, s.Server.WALEnd, "table or publication were replaced, or the table left the publication and came back, since the position was saved: rows written in between were not streamed")
 	}
 	return nil
 }
+
+const startOver = "check whether the outbox table holds rows from this gap that never reached Kafka; then move the checkpoint away and start again: the slot is then trusted"

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/decode"
 	"github.com/walrelay/walrelay/replication"
 )
 
@@ -58,7 +59,7 @@ func (r *Relay) session(ctx context.Context, up func()) error {
 	}
 	up()
 
-	drained, release := s.drainLimit(ctx)
+	drained, limit, release := s.drainLimit(ctx)
 	defer release()
 	var (
 		side      sync.WaitGroup
@@ -77,6 +78,9 @@ func (r *Relay) session(ctx context.Context, up func()) error {
 	// The end: finish the batch in flight, save and confirm it, take leave.
 	if errors.Is(err, errConnection) || errors.As(err, new(*replication.ContinuityError)) {
 		s.breakOff() // another may hold the slot, or rows may be missing: nothing more is saved or confirmed
+	}
+	if fatal(err) {
+		limit()
 	}
 	close(s.work)
 	s.await(s.delivered)
@@ -131,6 +135,15 @@ func (s *session) begin(ctx context.Context) error {
 	return nil
 }
 
+// columns are the table's, as the decoder takes them.
+func columns(published []replication.Column) []decode.Column {
+	cols := make([]decode.Column, len(published))
+	for i, c := range published {
+		cols[i] = decode.Column{Name: c.Name, Type: c.Type}
+	}
+	return cols
+}
+
 // await waits until done is closed and keeps the session alive meanwhile, if it
 // still is.
 func (s *session) await(done <-chan struct{}) {
@@ -150,17 +163,18 @@ func (s *session) close() {
 	}
 }
 
-// drainLimit returns a context that ends when a stop has waited long enough.
-func (s *session) drainLimit(ctx context.Context) (drained context.Context, release func()) {
+// drainLimit returns a context that ends when what is in flight was waited for long
+// enough: drain-timeout after ctx ended, or after limit was called.
+func (s *session) drainLimit(ctx context.Context) (drained context.Context, limit, release func()) {
 	drained, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		if s.cfg.DrainTimeout <= 0 {
-			return
+	limit = func() {
+		if s.cfg.DrainTimeout > 0 {
+			t := time.AfterFunc(s.cfg.DrainTimeout, cancel)
+			context.AfterFunc(drained, func() { t.Stop() })
 		}
-		t := time.AfterFunc(s.cfg.DrainTimeout, cancel)
-		context.AfterFunc(drained, func() { t.Stop() })
-	})
-	return drained, func() { stop(); cancel() }
+	}
+	stop := context.AfterFunc(ctx, limit)
+	return drained, limit, func() { stop(); cancel() }
 }
 
 // fail ends the session from another goroutine than the reader's.

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/urfave/cli/v2"
+
+	"github.com/walrelay/walrelay/relay"
+	"github.com/walrelay/walrelay/sink"
+)
+
+// runCommand is the relay itself.
+func runCommand(s *settings) *cli.Command {
+	return &cli.Command{
+		Name:  "run",
+		Usage: "relay committed outbox rows to Kafka until stopped",
+		Flags: asFlags(append([]*option{
+			{local: true, name: "until", arg: "LSN|now", set: lsnOrNow(&s.relay.Until, &s.relay.UntilNow), shown: "never",
+				usage: "stop when all that was committed before this LSN is delivered and confirmed"},
+		}, s.options...)),
+		Action: func(c *cli.Context) error {
+			if err := s.load(c); err != nil {
+				return err
+			}
+			return s.run(c)
+		},
+	}
+}
+
+func (s *settings) run(c *cli.Context) error {
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	producer, client, err := s.openProducer(sink.NewMetrics(metrics))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	s.relay.Producer, s.relay.Metrics = producer, metrics
+	if s.relay.Store, err = s.openCheckpoint(c.Context); err != nil {
+		return err
+	}
+	r := relay.New(s.relay)
+	stop, err := serveHTTP(s.http, metrics, r.Ready, s.log)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return r.Run(c.Context)
+}
