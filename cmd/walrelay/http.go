@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	stdlog "log"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+)
+
+// maxHTTPConns bounds what stuck or hostile probers can hold.
+const maxHTTPConns = 64
+
+// serveHTTP serves /metrics, /healthz and /readyz on addr until stop is called;
+// "off" serves nothing. ready is asked for each /readyz; its reason may be read by
+// anybody who reaches the address. An address that cannot be had is a usage error.
+func serveHTTP(addr string, metrics prometheus.Gatherer, ready func() (ok bool, reason string), log zerolog.Logger) (stop func(), err error) {
+	if addr == "off" {
+		return func() {}, nil
+	}
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		reason := err
+		if op := (*net.OpError)(nil); errors.As(err, &op) {
+			reason = op.Err // without the address, which follows
+		}
+		if errors.Is(err, syscall.EADDRINUSE) {
+			reason = errors.New("the address is in use, perhaps by another walrelay")
+		}
+		return nil, usagef("--http %s: %v; choose another address, or --http off", addr, reason)
+	}
+	var conns atomic.Int32
+	server := &http.Server{
+		Handler:        routes(metrics, ready),
+		ReadTimeout:    5 * time.Second,
+		WriteTimeout:   15 * time.Second,
+		IdleTimeout:    time.Minute,
+		MaxHeaderBytes: 16 << 10,
+		ErrorLog:       stdlog.New(io.Discard, "", 0), // what clients do wrong is their matter
+		ConnState: func(c net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				if conns.Add(1) > maxHTTPConns {
+					c.Close()
+				}
+			case http.StateClosed:
+				conns.Add(-1)
+			}
+		},
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error().Err(err).Msg("http server ended")
+		}
+	}()
+	log.Info().Stringer("address", listener.Addr()).Msg("serving /metrics, /healthz and /readyz")
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if server.Shutdown(ctx) != nil {
+			server.Close()
+		}
+		<-done
+	}, nil
+}
+
+// routes are read-only: GET and HEAD, and no request has a body to read.
+func routes(metrics prometheus.Gatherer, ready func() (bool, string)) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
+		MaxRequestsInFlight: 4,
+		Timeout:             10 * time.Second,
+	}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "ok\n")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		ok, reason := ready()
+		if !ok {
+			http.Error(w, reason, http.StatusServiceUnavailable)
+			return
+		}
+		io.WriteString(w, "ok\n")
+	})
+	return http.MaxBytesHandler(mux, 0)
+}

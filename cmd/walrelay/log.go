@@ -1,0 +1,35 @@
+package main
+
+import (
+	"io"
+	"os"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// newLogger writes for people on a terminal and JSON lines elsewhere, unless the
+// format says which.
+func newLogger(w io.Writer, level, format string) zerolog.Logger {
+	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
+	zerolog.TimestampFunc = func() time.Time { return time.Now().UTC() }
+	zerolog.DurationFieldUnit = time.Second
+	if !asJSON(w, format) {
+		w = zerolog.ConsoleWriter{Out: w, TimeFormat: "15:04:05.000", NoColor: !isTerminal(w)}
+	}
+	parsed, _ := zerolog.ParseLevel(level) // checked with the flag
+	return zerolog.New(w).Level(parsed).With().Timestamp().Logger()
+}
+
+func asJSON(w io.Writer, format string) bool {
+	return format == "json" || format == "auto" && !isTerminal(w)
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
