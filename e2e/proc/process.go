@@ -26,7 +26,7 @@ type Options struct {
 	Dir  string              // working folder, inside a Scope
 	Log  string              // file to which its output is appended
 	User *syscall.Credential // nil: our own
-	Env  []string            // over our own environment
+	Env  []string            // nil: our own
 }
 
 // Start runs argv.
@@ -39,7 +39,7 @@ func Start(o Options, argv ...string) (*Process, error) {
 	p := &Process{Name: o.Name, Log: o.Log, done: make(chan struct{})}
 	p.cmd = exec.Command(argv[0], argv[1:]...)
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = o.Dir, out, out
-	p.cmd.Env = append(os.Environ(), o.Env...)
+	p.cmd.Env = o.Env
 	// Its own session: a Ctrl-C at the terminal is for us, we end it in our own way.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: o.User}
 	if err := p.cmd.Start(); err != nil {
