@@ -3,16 +3,16 @@ package sink
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 )
-
-// ErrClientClosed is returned by every call on a closed [Client].
-var ErrClientClosed = errors.New("sink: the Kafka client is closed")
 
 // ClientConfig says how to reach the Kafka cluster. Zero durations mean the defaults.
 type ClientConfig struct {
@@ -25,98 +25,158 @@ type ClientConfig struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	ConnectTimeout time.Duration // dial, TLS, ApiVersions and SASL together; 10 s
-	RequestTimeout time.Duration // a request and its answer, beyond the server-side timeout of a produce request; 30 s
+	RequestTimeout time.Duration // a request and its answer, beyond the server-side time-out of a produce or fetch request; 30 s
 	MetadataMaxAge time.Duration // age at which known partitions are asked for again, when they are next used; 1 min
 
 	Log zerolog.Logger
 }
 
-// TLSConfig turns TLS on. Brokers are always verified. Files are read again for every connection.
-type TLSConfig struct {
-	CAFile   string // PEM; "" = the system's roots
-	CertFile string // PEM client certificate (mTLS); "" = none
-	KeyFile  string // PEM key of CertFile
-}
-
-// SASLConfig chooses how to authenticate. Files are read again for every connection and re-authentication.
-type SASLConfig struct {
-	Mechanism    string // plain, scram-sha-256, scram-sha-512, oauthbearer
-	Username     string // plain, scram
-	Password     string // plain, scram; used where PasswordFile is ""
-	PasswordFile string
-	OAuth        OAuthConfig // oauthbearer
-}
-
-// OAuthConfig names where the bearer token comes from: a file, or a token endpoint (client credentials grant).
-type OAuthConfig struct {
-	TokenFile        string // holds the token itself
-	TokenURL         string // https, or http on loopback
-	ClientID         string
-	ClientSecretFile string
-	Scope            string
-	Extensions       map[string]string // SASL extensions (KIP-342)
-}
-
-// Topic is what the cluster last said about a topic.
-type Topic struct {
-	Name       string
-	Err        error       // nil or a kafka.Error: unknown topic, authorization, …
-	ID         [16]byte    // zero where the broker is too old to say
-	Partitions []Partition // index = partition id
-}
-
-// Partition is what the cluster last said about one partition.
-type Partition struct {
-	Leader   int32 // node id, -1 = none
-	Epoch    int32 // leader epoch, -1 = unknown
-	Err      error // nil or a kafka.Error
-	Replicas []int32
-	ISR      []int32
-}
-
-// Client is the connection layer: one owned connection per broker (and one more
-// for what must not wait behind a produce request). It implements [kafka.RoundTripper].
+// Client is the connection layer: one owned connection per broker, and a second one
+// for what must not wait behind a produce request (a broker answers the requests of
+// one connection in order). It implements [kafka.RoundTripper].
 // All methods may be called from any goroutine.
-type Client struct{}
+//
+// The only goroutines are the connections' readers; [Client.Close] waits for them.
+// Everything else runs in the caller. An idle client has no timer.
+type Client struct {
+	cfg   ClientConfig
+	creds *credentials
+
+	asking chan struct{} // capacity 1: held by the one caller that asks for metadata
+
+	mu           sync.Mutex // never held across I/O
+	closed       bool
+	epoch        context.Context // ends at Reset and Close; connects under way end with it
+	endEpoch     context.CancelFunc
+	seeds        []*peer
+	brokers      map[int32]*peer // by node id, from the last metadata answer
+	conns        map[*conn]struct{}
+	controller   int32 // node id, -1 = unknown
+	coordinators map[coordinatorKey]int32
+	topics       map[string]*knownTopic
+	asks         uint64 // metadata requests begun
+	slowRounds   int    // rounds over all brokers in a row that nobody answered in time
+	readers      sync.WaitGroup
+}
 
 var _ kafka.RoundTripper = (*Client)(nil)
 
 // NewClient checks the configuration; it does no I/O, so its errors are all errors of configuration.
-func NewClient(cfg ClientConfig) (*Client, error) { return nil, errors.New("sink: not built yet") }
+func NewClient(cfg ClientConfig) (*Client, error) {
+	if len(cfg.Brokers) == 0 {
+		return nil, errors.New("no Kafka brokers given: set --kafka-brokers host:port,…")
+	}
+	for _, b := range cfg.Brokers {
+		if host, port, err := net.SplitHostPort(b); err != nil || host == "" || port == "" {
+			return nil, fmt.Errorf("Kafka broker %q is not host:port", b)
+		}
+	}
+	if err := cfg.TLS.check(); err != nil {
+		return nil, err
+	}
+	if err := cfg.SASL.check(); err != nil {
+		return nil, err
+	}
+	if cfg.ClientID == "" {
+		cfg.ClientID = "walrelay"
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = new(net.Dialer).DialContext
+	}
+	cfg.ConnectTimeout = or(cfg.ConnectTimeout, 10*time.Second)
+	cfg.RequestTimeout = or(cfg.RequestTimeout, 30*time.Second)
+	cfg.MetadataMaxAge = or(cfg.MetadataMaxAge, time.Minute)
+	c := &Client{
+		cfg:          cfg,
+		creds:        newCredentials(cfg.SASL, cfg.Dial),
+		asking:       make(chan struct{}, 1),
+		brokers:      make(map[int32]*peer),
+		conns:        make(map[*conn]struct{}),
+		controller:   -1,
+		coordinators: make(map[coordinatorKey]int32),
+		topics:       make(map[string]*knownTopic),
+	}
+	c.epoch, c.endEpoch = context.WithCancel(context.Background())
+	// Relays started together must not all begin with the same seed.
+	first := rand.IntN(len(cfg.Brokers))
+	for i := range cfg.Brokers {
+		c.seeds = append(c.seeds, newPeer(c, -1, cfg.Brokers[(first+i)%len(cfg.Brokers)]))
+	}
+	return c, nil
+}
 
-// RoundTrip sends req to the broker that it is meant for: the partition's leader,
-// the controller, a coordinator, or any. The address is ignored: a client knows its cluster.
-func (c *Client) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Request) (kafka.Response, error) {
-	return nil, ErrClientClosed
+func or(d, otherwise time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return otherwise
 }
 
 // Send sends req to one broker and returns its answer. Errors are those of the
-// transport; codes inside the answer are the caller's.
+// transport ([BrokerError], [AuthError], the context's); codes inside the answer are the caller's.
+// A broker that could not be reached lately is tried again only after a back-off of up to a second
+// (five where it refused us), which Send waits for.
 //
-// When ctx ends first, the connection is closed, so that nothing waits behind the
+// When ctx ends first, the connection is closed, so that nothing waits behind an
 // answer that nobody wants. A caller that learns that a partition's leader has moved while
 // the old one is silent ends ctx to get out.
 //
-// The bytes behind req are the caller's again when Send returns.
+// The bytes behind req are the caller's again when Send returns. The reader of a
+// [protocol.RawRecordSet] is consumed; if it is an io.WriterTo, as bytes.Reader is, its bytes go to the
+// socket without being copied.
 func (c *Client) Send(ctx context.Context, broker int32, req protocol.Message) (protocol.Message, error) {
-	return nil, ErrClientClosed
+	c.mu.Lock()
+	p, closed := c.brokers[broker], c.closed
+	c.mu.Unlock()
+	switch {
+	case closed:
+		return nil, ErrClientClosed
+	case p == nil:
+		return nil, fmt.Errorf("sink: broker %d: %w", broker, errUnknownBroker)
+	}
+	return p.send(ctx, req)
 }
-
-// Metadata returns what the cluster says about the topics: from memory where that is
-// fresh and without errors, else asked from any broker. The map has an entry for each topic asked for.
-// The error is one of the transport: no broker answered.
-func (c *Client) Metadata(ctx context.Context, topics ...string) (map[string]Topic, error) {
-	return nil, ErrClientClosed
-}
-
-// Refresh marks topics stale (none = all): the next Metadata asks again, no sooner than a back-off allows.
-func (c *Client) Refresh(topics ...string) {}
 
 // Admin returns kafka-go's admin calls over this client.
-func (c *Client) Admin() *kafka.Client { return &kafka.Client{Transport: c, Timeout: 30 * time.Second} }
+func (c *Client) Admin() *kafka.Client {
+	return &kafka.Client{
+		Addr:      kafka.TCP(c.cfg.Brokers...),
+		Timeout:   c.cfg.RequestTimeout, // 0 would become 500 ms on the broker's side
+		Transport: c,
+	}
+}
 
-// Reset drops every connection and forgets coordinators; calls in flight fail. The client stays usable.
-func (c *Client) Reset() {}
+// Reset drops every connection and forgets coordinators; calls in flight fail, and
+// so do connects under way. The client stays usable.
+func (c *Client) Reset() { c.drop(errReset, false) }
 
 // Close drops every connection for good. All goroutines of the client have ended when it returns.
-func (c *Client) Close() {}
+func (c *Client) Close() {
+	c.drop(ErrClientClosed, true)
+	c.readers.Wait()
+}
+
+func (c *Client) drop(why error, final bool) {
+	c.mu.Lock()
+	c.endEpoch()
+	if final {
+		c.closed = true
+	} else if !c.closed {
+		c.epoch, c.endEpoch = context.WithCancel(context.Background())
+	}
+	clear(c.coordinators)
+	for _, k := range c.topics {
+		k.want = c.asks + 1
+	}
+	conns := make([]*conn, 0, len(c.conns))
+	for nc := range c.conns {
+		conns = append(conns, nc)
+	}
+	c.mu.Unlock()
+	for _, nc := range conns {
+		nc.fail(why)
+	}
+	for _, nc := range conns {
+		<-nc.ended
+	}
+}

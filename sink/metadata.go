@@ -1,0 +1,352 @@
+package sink
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+)
+
+const (
+	askAgainMin = 100 * time.Millisecond // before a topic is asked for a second time; doubled each time
+	askAgainMax = 500 * time.Millisecond
+	askQuiet    = 5 * time.Second // after which the doubling starts anew
+	quickAnswer = 2 * time.Second // what a broker gets before the next one is asked; doubled with each round without an answer
+)
+
+// Topic is what the cluster last said about a topic.
+type Topic struct {
+	Name       string
+	Err        error       // nil or a kafka.Error: unknown topic, authorization, …
+	ID         [16]byte    // zero where the broker is too old to say
+	Partitions []Partition // index = partition id
+}
+
+// Partition is what the cluster last said about one partition.
+type Partition struct {
+	Leader   int32 // node id, -1 = none
+	Epoch    int32 // leader epoch, -1 = unknown
+	Err      error // nil or a kafka.Error
+	Replicas []int32
+	ISR      []int32
+}
+
+// complete: nothing is wrong with the topic that a later answer could mend.
+func (t *Topic) complete() bool {
+	return t.Err == nil && len(t.Partitions) > 0 &&
+		!slices.ContainsFunc(t.Partitions, func(p Partition) bool { return p.Leader < 0 || leaderless(p.Err) })
+}
+
+// leaderless leaves out the codes with which old brokers report absent replicas of a partition that has a leader.
+func leaderless(err error) bool {
+	return err != nil && err != kafka.ReplicaNotAvailable
+}
+
+// knownTopic is the cache's entry, under Client.mu.
+type knownTopic struct {
+	topic Topic
+	at    time.Time
+	asked uint64 // the ask that this is the answer to
+	want  uint64 // answers to earlier asks are stale
+
+	askAfter time.Time // no ask before
+	askDelay time.Duration
+}
+
+// Metadata returns what the cluster says about the topics: from memory where that is
+// fresh and without errors, else asked from any broker. The map has an entry for each topic asked for.
+// The error is one of the transport: no broker answered, or ctx ended.
+func (c *Client) Metadata(ctx context.Context, topics ...string) (map[string]Topic, error) {
+	out, missing, _, err := c.remembered(topics)
+	if err != nil || len(missing) == 0 {
+		return out, err
+	}
+	select {
+	case c.asking <- struct{}{}: // one asks, the others find its answer
+		defer func() { <-c.asking }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	out, missing, stale, err := c.remembered(topics)
+	if err != nil || len(missing) == 0 {
+		return out, err
+	}
+	if !stale { // only old: better than nothing if nobody answers soon
+		quick, cancel := context.WithTimeout(ctx, quickAnswer)
+		defer cancel()
+		if c.ask(quick, missing) != nil && ctx.Err() == nil {
+			return c.last(topics), nil
+		}
+	} else if err := c.ask(ctx, missing); err != nil {
+		return nil, err
+	}
+	return c.last(topics), nil
+}
+
+// Refresh marks topics stale (none = all): the next Metadata asks again, no sooner than a back-off allows.
+func (c *Client) Refresh(topics ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(topics) == 0 {
+		for _, k := range c.topics {
+			k.want = c.asks + 1
+		}
+	}
+	for _, name := range topics {
+		if k := c.topics[name]; k != nil {
+			k.want = c.asks + 1
+		}
+	}
+}
+
+// remembered splits the topics into those that memory answers and those to ask
+// for; stale is false if these are merely older than MetadataMaxAge.
+func (c *Client) remembered(topics []string) (out map[string]Topic, missing []string, stale bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, nil, false, ErrClientClosed
+	}
+	out = make(map[string]Topic, len(topics))
+	for _, name := range topics {
+		k := c.topics[name]
+		usable := k != nil && k.asked >= k.want && k.topic.complete()
+		if usable && time.Since(k.at) < c.cfg.MetadataMaxAge {
+			out[name] = k.topic
+			continue
+		}
+		missing = append(missing, name)
+		stale = stale || !usable
+	}
+	return out, missing, stale, nil
+}
+
+// last is what is known about the topics, right or wrong. The topics whose refresh
+// was not answered are not old again for a while.
+func (c *Client) last(topics []string) map[string]Topic {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make(map[string]Topic, len(topics))
+	for _, name := range topics {
+		k := c.topics[name]
+		if time.Since(k.at) >= c.cfg.MetadataMaxAge {
+			k.at = time.Now().Add(10*time.Second - c.cfg.MetadataMaxAge)
+		}
+		out[name] = k.topic
+	}
+	return out
+}
+
+// ask asks any broker for the topics and for the cluster. The caller holds the
+// asking token. A topic asked for lately is not asked for again before its back-off is over.
+func (c *Client) ask(ctx context.Context, topics []string) error {
+	if err := pause(ctx, c.backoff(topics)); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.asks++
+	n := c.asks
+	c.mu.Unlock()
+	// Not nil, which would ask for all topics. Topics are created by us or by nobody.
+	req := &metadata.Request{TopicNames: append([]string{}, topics...), AllowAutoTopicCreation: false}
+	res, err := c.any(ctx, req, true)
+	if err != nil {
+		return err
+	}
+	c.learn(res.(*metadata.Response), topics, n)
+	return nil
+}
+
+// backoff says how long to wait before asking for the topics, and moves their next time.
+func (c *Client) backoff(topics []string) (wait time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for _, name := range topics {
+		k := c.topics[name]
+		if k == nil {
+			continue
+		}
+		wait = max(wait, k.askAfter.Sub(now))
+	}
+	for _, name := range topics {
+		k := c.topics[name]
+		if k == nil {
+			continue
+		}
+		if now.Sub(k.askAfter) > askQuiet {
+			k.askDelay = 0
+		}
+		k.askDelay = min(max(askAgainMin, 2*k.askDelay), askAgainMax)
+		k.askAfter = now.Add(wait + k.askDelay*3/4 + rand.N(k.askDelay/4+1))
+	}
+	return wait
+}
+
+// learn takes a metadata answer in.
+func (c *Client) learn(res *metadata.Response, asked []string, n uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.learnBrokers(res)
+	answers := make(map[string]Topic, len(res.Topics))
+	for i := range res.Topics {
+		answers[res.Topics[i].Name] = topicOf(&res.Topics[i])
+	}
+	for _, name := range asked {
+		k := c.topics[name]
+		if k == nil {
+			k = new(knownTopic)
+			c.topics[name] = k
+		}
+		t, ok := answers[name]
+		if !ok {
+			t = Topic{Name: name, Err: kafka.UnknownTopicOrPartition}
+		}
+		k.topic, k.asked, k.at = t, n, time.Now()
+	}
+}
+
+// learnBrokers replaces the list of brokers. One that is not in it is down or gone: what waits for it
+// ends now and not at its deadline. Under Client.mu.
+func (c *Client) learnBrokers(res *metadata.Response) {
+	if len(res.Brokers) == 0 {
+		return // from a broker that only just starts
+	}
+	c.controller = res.ControllerID
+	listed := make(map[int32]bool, len(res.Brokers))
+	for _, b := range res.Brokers {
+		listed[b.NodeID] = true
+		c.learnBroker(b.NodeID, b.Host, b.Port)
+	}
+	for id, p := range c.brokers {
+		if !listed[id] {
+			p.abandon()
+			delete(c.brokers, id)
+		}
+	}
+}
+
+// learnBroker notes where a node is reached. Under Client.mu.
+func (c *Client) learnBroker(id int32, host string, port int32) {
+	addr := net.JoinHostPort(host, strconv.Itoa(int(port)))
+	if p := c.brokers[id]; p != nil {
+		if p.addr == addr {
+			return
+		}
+		p.abandon()
+	}
+	c.brokers[id] = newPeer(c, id, addr)
+}
+
+// topicOf puts partitions at the index of their id; one that the broker left out has no leader.
+func topicOf(t *metadata.ResponseTopic) Topic {
+	out := Topic{Name: t.Name, Err: codeError(t.ErrorCode)}
+	n := 0
+	for _, p := range t.Partitions {
+		if p.PartitionIndex >= 0 && int(p.PartitionIndex) < len(t.Partitions) {
+			n = max(n, int(p.PartitionIndex)+1)
+		}
+	}
+	out.Partitions = make([]Partition, n)
+	for i := range out.Partitions {
+		out.Partitions[i] = Partition{Leader: -1, Epoch: -1, Err: kafka.LeaderNotAvailable}
+	}
+	for _, p := range t.Partitions {
+		if p.PartitionIndex >= 0 && int(p.PartitionIndex) < n {
+			out.Partitions[p.PartitionIndex] = Partition{
+				Leader: p.LeaderID, Epoch: p.LeaderEpoch, Err: codeError(p.ErrorCode), Replicas: p.ReplicaNodes, ISR: p.IsrNodes,
+			}
+		}
+	}
+	return out
+}
+
+func codeError(code int16) error {
+	if code == 0 {
+		return nil
+	}
+	return kafka.Error(code)
+}
+
+// any sends a request that every broker can answer to one broker after another,
+// until one does. quick: a broker that is silent for quickAnswer is left for the next;
+// if all are, they get twice as long the next time.
+func (c *Client) any(ctx context.Context, req protocol.Message, quick bool) (res protocol.Message, err error) {
+	c.mu.Lock()
+	peers := c.candidates()
+	limit := min(quickAnswer<<min(c.slowRounds, 10), c.cfg.RequestTimeout)
+	c.mu.Unlock()
+	if !quick {
+		limit = c.cfg.ConnectTimeout + c.timeout(req)
+	}
+	slow := false
+	var worst error
+	for _, p := range peers {
+		attempt, cancel := context.WithTimeout(ctx, limit)
+		res, err = p.send(attempt, req)
+		cancel()
+		if err == nil || ctx.Err() != nil || errors.Is(err, ErrClientClosed) {
+			break
+		}
+		slow = slow || isTimeout(err)
+		if refused := (*AuthError)(nil); worst == nil || errors.As(err, &refused) {
+			worst = err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err == nil:
+		c.slowRounds = 0
+		return res, nil
+	case slow && ctx.Err() == nil:
+		c.slowRounds++
+	}
+	return nil, cmp.Or(worst, err)
+}
+
+// candidates orders all known addresses: open connections first, then brokers and seeds that
+// are not known to be down, then the others by the time at which they may be tried. Under Client.mu.
+func (c *Client) candidates() []*peer {
+	type candidate struct {
+		*peer
+		class int
+	}
+	var all []candidate
+	seen := make(map[string]bool)
+	add := func(p *peer, class int) {
+		nc := p.lanes[laneControl].conn
+		switch {
+		case nc != nil && nc.alive():
+			class = 0
+		case p.failures > 0:
+			class = 3
+		}
+		if !seen[p.addr] {
+			seen[p.addr] = true
+			all = append(all, candidate{p, class})
+		}
+	}
+	for _, p := range c.brokers { // in the map's random order
+		add(p, 1)
+	}
+	for _, p := range c.seeds {
+		add(p, 2)
+	}
+	slices.SortStableFunc(all, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.class, b.class), a.retryAt.Compare(b.retryAt))
+	})
+	peers := make([]*peer, len(all))
+	for i := range all {
+		peers[i] = all[i].peer
+	}
+	return peers
+}
