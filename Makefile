@@ -1,0 +1,64 @@
+# Everything that is done here has a name. `make` and `make help` list them.
+
+GO          ?= go
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+FUZZTIME    ?= 20s
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help build deps test test-unit test-e2e test-long lint fmt fuzz bench demo stack compose-check clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## the static binary, bin/walrelay
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/walrelay ./cmd/walrelay
+
+deps: ## install what tests and demo need (Debian, as root; else it says what)
+	@bash .ci/deps
+
+test: deps lint test-unit test-e2e ## lint, unit, wire-level and end-to-end tests with the race detector, at most 12 minutes
+
+test-unit: ## unit and wire-level tests alone; they need no server
+	bash .ci/gotest . -race -timeout 5m ./...
+
+test-e2e: deps build ## the end-to-end tests on a real Postgres and a real Kafka, short versions
+	WALRELAY_BINARY=$(CURDIR)/bin/walrelay bash .ci/gotest e2e -race -short -count=1 -p 1 -timeout 11m ./...
+
+test-long: deps build ## the end-to-end tests in full: about an hour
+	WALRELAY_BINARY=$(CURDIR)/bin/walrelay bash .ci/gotest e2e -count=1 -p 1 -timeout 3h ./...
+
+lint: ## gofmt, go vet and staticcheck, on both modules
+	@test -z "$$(gofmt -l .)" || { echo 'not formatted (make fmt):'; gofmt -l .; exit 1; }
+	$(GO) vet ./... && $(GO) -C e2e vet ./...
+	$(GO) run $(STATICCHECK) ./...
+	cd e2e && $(GO) run $(STATICCHECK) ./...
+
+fmt: ## format the source
+	gofmt -w .
+
+fuzz: ## each fuzz target for FUZZTIME=20s
+	@for package in $$($(GO) list ./...); do \
+	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+	    echo "$$package $$target"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+	  done; \
+	done
+
+bench: deps build ## latency, throughput and memory on a real stack; prints its settings
+	cd e2e && WALRELAY_BINARY=$(CURDIR)/bin/walrelay $(GO) run ./cmd/bench
+
+demo: build ## two minutes of a small shop: events flow, the relay is killed, nothing is lost
+	@bash .ci/deps || echo 'Going on with what is here.'
+	cd e2e && WALRELAY_BINARY=$(CURDIR)/bin/walrelay $(GO) run ./cmd/demo
+
+stack: deps ## a real Postgres and Kafka to play with, until Ctrl-C
+	cd e2e && $(GO) run ./cmd/stack
+
+compose-check: ## is docker-compose.yml valid?
+	docker-compose -f docker-compose.yml config -q
+
+clean: ## remove what was built
+	rm -rf bin
+	$(GO) clean -testcache
