@@ -55,14 +55,12 @@ type Catalog struct {
 	Table       uint32 // oid of the table
 }
 
-// Compare orders positions of one slot by how much is delivered.
+// Compare orders positions of one slot by how much is delivered, and where that is
+// the same by how much may be confirmed.
 func (p Position) Compare(q Position) int {
 	pl, pr := p.frontier()
 	ql, qr := q.frontier()
-	if c := cmp.Compare(pl, ql); c != 0 {
-		return c
-	}
-	return cmp.Compare(pr, qr)
+	return cmp.Or(cmp.Compare(pl, ql), cmp.Compare(pr, qr), cmp.Compare(p.Safe, q.Safe))
 }
 
 // Source names, in 8 hex digits, where LSNs can be compared with each other: one

@@ -47,8 +47,9 @@ func TestG3CompareOrdersByWhatIsDelivered(t *testing.T) {
 		idle(0),
 		idle(100),
 		inside(100, 200, 1),
-		inside(150, 200, 2), // the same transaction, an older safe LSN does not matter
-		inside(100, 200, 3),
+		inside(100, 200, 2),
+		inside(150, 200, 2), // as much is delivered, more may be confirmed
+		inside(100, 200, 3), // rows of the transaction count before the safe LSN
 		idle(201), // that transaction is delivered whole
 		inside(201, 300, 1),
 		idle(1 << 40),
