@@ -24,10 +24,10 @@ test-unit: ## unit and wire-level tests alone; they need no server
 	bash .ci/gotest . -race -timeout 5m ./...
 
 test-e2e: deps build ## the end-to-end tests on a real Postgres and a real Kafka, short versions
-	WALRELAY_BINARY=$(CURDIR)/bin/walrelay bash .ci/gotest e2e -race -short -count=1 -p 1 -timeout 11m ./...
+	WALRELAY_BIN=$(CURDIR)/bin/walrelay bash .ci/gotest e2e -race -short -count=1 -p 1 -timeout 11m ./...
 
 test-long: deps build ## the end-to-end tests in full: about an hour
-	WALRELAY_BINARY=$(CURDIR)/bin/walrelay bash .ci/gotest e2e -count=1 -p 1 -timeout 3h ./...
+	WALRELAY_BIN=$(CURDIR)/bin/walrelay bash .ci/gotest e2e -count=1 -p 1 -timeout 3h ./...
 
 lint: ## gofmt, go vet and staticcheck, on both modules
 	@test -z "$$(gofmt -l .)" || { echo 'not formatted (make fmt):'; gofmt -l .; exit 1; }
@@ -47,11 +47,11 @@ fuzz: ## each fuzz target for FUZZTIME=20s
 	done
 
 bench: deps build ## latency, throughput and memory on a real stack; prints its settings
-	cd e2e && WALRELAY_BINARY=$(CURDIR)/bin/walrelay $(GO) run ./cmd/bench
+	cd e2e && WALRELAY_BIN=$(CURDIR)/bin/walrelay $(GO) run ./cmd/bench
 
 demo: build ## two minutes of a small shop: events flow, the relay is killed, nothing is lost
 	@bash .ci/deps || echo 'Going on with what is here.'
-	cd e2e && WALRELAY_BINARY=$(CURDIR)/bin/walrelay $(GO) run ./cmd/demo
+	cd e2e && WALRELAY_BIN=$(CURDIR)/bin/walrelay $(GO) run ./cmd/demo
 
 stack: deps ## a real Postgres and Kafka to play with, until Ctrl-C
 	cd e2e && $(GO) run ./cmd/stack
