@@ -121,7 +121,7 @@ func (b *Broker) launch() (err error) {
 		heap = 320
 	}
 	argv := append([]string{b.kafka.java, fmt.Sprintf("-Xmx%dm", heap), fmt.Sprintf("-Xms%dm", min(heap, 192))}, jvmFlags...)
-	argv = append(argv, "-Dlog4j2.configurationFile="+filepath.Join(b.scope.Dir, "log4j2.properties"),
+	argv = append(append(argv, b.kafka.jvm...), "-Dlog4j2.configurationFile="+filepath.Join(b.scope.Dir, "log4j2.properties"),
 		"-cp", b.kafka.lib+"/*", "kafka.Kafka", b.configFile())
 	b.server, err = proc.Start(proc.Options{Name: fmt.Sprintf("broker %d", b.ID), Dir: b.scope.Dir, Log: b.LogFile()}, argv...)
 	return err
@@ -164,7 +164,7 @@ func (b *Broker) Stop(ctx context.Context) error {
 }
 
 // Kill is kill -9, and returns when the process has gone.
-func (b *Broker) Kill() error { return b.scope.Kill() }
+func (b *Broker) Kill() error { return kill(b.scope, b.server) }
 
 // Pause is SIGSTOP.
 func (b *Broker) Pause() { b.scope.Signal(syscall.SIGSTOP) }

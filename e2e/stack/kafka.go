@@ -38,6 +38,7 @@ type Kafka struct {
 	lib     string // folder of the jars
 	id      string // cluster id
 	java    string
+	jvm     []string // flags beside jvmFlags
 	voters  string
 	brokers []*Broker
 }
@@ -84,14 +85,9 @@ func StartKafka(ctx context.Context, o KafkaOptions) (*Kafka, error) {
 		o.Brokers = 1
 	}
 	k := &Kafka{opts: o, id: clusterID()}
-	err := k.prepare(ctx)
-	for _, b := range k.brokers {
-		if err == nil {
-			err = b.launch()
-		}
-	}
+	err := k.fetch(ctx)
 	if err == nil {
-		err = k.await(ctx)
+		err = k.start(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("stack: kafka: %w", err), k.Close())
@@ -99,13 +95,19 @@ func StartKafka(ctx context.Context, o KafkaOptions) (*Kafka, error) {
 	return k, nil
 }
 
-func (k *Kafka) prepare(ctx context.Context) (err error) {
-	if k.java, err = lookPath("java", "apt-get install openjdk-17-jre-headless"); err != nil {
+func (k *Kafka) start(ctx context.Context) error {
+	if err := k.format(ctx); err != nil {
 		return err
 	}
-	if k.lib, err = cached(ctx, "kafka-"+kafkaVersion, fetchKafka); err != nil {
-		return err
+	for _, b := range k.brokers {
+		if err := b.launch(); err != nil {
+			return err
+		}
 	}
+	return k.await(ctx)
+}
+
+func (k *Kafka) format(ctx context.Context) error {
 	for i := range k.opts.Brokers {
 		b, err := newBroker(k, i+1)
 		if err != nil {

@@ -210,7 +210,15 @@ func (p *Postgres) Stop(ctx context.Context, mode Mode) error {
 }
 
 // Kill is kill -9 of the whole server, and returns when every process of it has gone.
-func (p *Postgres) Kill() error { return p.scope.Kill() }
+func (p *Postgres) Kill() error { return kill(p.scope, p.server) }
+
+func kill(s *proc.Scope, server *proc.Process) error {
+	err := s.Kill()
+	if err == nil && server != nil {
+		<-server.Done() // the kernel is through with it; a moment until we know, too
+	}
+	return err
+}
 
 // Pause stops every process of the server with SIGSTOP.
 func (p *Postgres) Pause() { p.scope.Signal(syscall.SIGSTOP) }
