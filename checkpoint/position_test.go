@@ -50,7 +50,7 @@ func TestG3CompareOrdersByWhatIsDelivered(t *testing.T) {
 		inside(100, 200, 2),
 		inside(150, 200, 2), // as much is delivered, more may be confirmed
 		inside(100, 200, 3), // rows of the transaction count before the safe LSN
-		idle(201), // that transaction is delivered whole
+		idle(201),           // that transaction is delivered whole
 		inside(201, 300, 1),
 		idle(1 << 40),
 	}
