@@ -6,7 +6,8 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Errors that are none of the types below are transient: the next attempt may succeed.
+// Errors of this package that wrap none of these and are none of the types below
+// are transient: the next attempt may succeed.
 var (
 	// ErrSlotInUse is returned when another session streams from the slot.
 	ErrSlotInUse = errors.New("the slot is in use")
@@ -14,20 +15,22 @@ var (
 	// ErrStandby is returned when the server is in recovery.
 	ErrStandby = errors.New("the server is a standby")
 
-	// ErrShutdown is returned when the server waits for this session to end so that it can shut down.
+	// ErrShutdown is returned when the server waits for this session to end, so
+	// that it can shut down.
 	ErrShutdown = errors.New("the server is shutting down")
 )
 
 // ContinuityError means that committed rows may have been, or would be, skipped.
 type ContinuityError struct {
 	Reason   string
-	From, To pglogrepl.LSN // the gap (From, To]; zero where this package can't know it
+	From, To pglogrepl.LSN // the gap is (From, To]; zero where this package can't know it
 	Remedy   string
 }
 
 func (e *ContinuityError) Error() string { return e.Reason + "; " + e.Remedy }
 
-// SetupError means that server or flags must be changed before anything can work.
+// SetupError means that the server's or the relay's configuration must change
+// before anything can work.
 type SetupError struct {
 	Reason string
 	Remedy string
@@ -35,7 +38,7 @@ type SetupError struct {
 
 func (e *SetupError) Error() string { return e.Reason + "; " + e.Remedy }
 
-// AuthError means that the server refuses who we are or what we may do.
+// AuthError means that the server refuses who we are or what we want to do.
 type AuthError struct {
 	Op     string // what was refused
 	Err    error  // the server's answer

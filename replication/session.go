@@ -6,10 +6,15 @@ package replication
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/rs/zerolog"
 )
 
@@ -27,106 +32,146 @@ type Config struct {
 	Log  zerolog.Logger
 }
 
-// Server is what the server said about itself before the stream began.
-type Server struct {
-	SystemID         string // IDENTIFY_SYSTEM's systemid
-	Timeline         int32
-	WALEnd           pglogrepl.LSN // flushed WAL end
-	Version          int           // server_version_num
-	WALSenderTimeout time.Duration // 0: the server never gives up on a silent client
-	Database         string
-}
-
-// Slot is the replication slot as it was read before START_REPLICATION.
-type Slot struct {
-	Confirmed pglogrepl.LSN
-	Restart   pglogrepl.LSN
-}
-
-// Catalog names the objects whose replacement would hide rows without an error.
-type Catalog struct {
-	Publication uint32 // oid of the publication
-	Membership  uint32 // oid of what puts the table into it (its own row, or its schema's); 0: FOR ALL TABLES
-	Table       uint32 // oid of the table
-}
-
-// Column is a column of the table that the stream carries.
-type Column struct {
-	Name     string
-	Type     uint32 // type oid
-	TypeName string // as format_type prints it, for messages
-}
-
-// Kind tells what a [Message] is.
-type Kind uint8
-
-const (
-	Data      Kind = iota // WAL holds one pgoutput message
-	Keepalive             // WALEnd holds the server's position
-	Drained               // every byte received is consumed; the next call to Next blocks
-	Woken                 // Wake was called
-)
-
-// Message is what Next returns.
-type Message struct {
-	Kind           Kind
-	WAL            []byte        // Data: the pgoutput message, valid until the next call to Next
-	ServerTime     int64         // Data, Keepalive: when the server sent it, by its clock, µs since the Unix epoch
-	WALEnd         pglogrepl.LSN // Keepalive: what was sent up to; safe to confirm only behind all transactions received before it
-	ReplyRequested bool          // Keepalive: the server waits for our confirmed position
-}
-
 // Session is one logical replication stream and the side connection beside it.
 type Session struct {
-	Server  Server
-	Slot    Slot
-	Catalog Catalog
-	Columns []Column // the table's published columns
-	PID     int32    // of the walsender
+	Server   Server
+	Slot     Slot
+	Catalog  Catalog
+	Columns  []Column // the table's published columns
+	Warnings []string // what works, but costs or will bite
+	PID      int32    // of the walsender
+
+	cfg   Config
+	conn  *pgconn.PgConn
+	sock  *socket // below conn's TLS
+	front *pgproto3.Frontend
+	side  *side
+
+	// Set by any goroutine, read by the owner of the stream.
+	confirmed atomic.Uint64 // the LSN that status updates carry; from the slot's own on, monotone
+	unsent    atomic.Bool   // confirmed moved since the last status update
+	wake      chan struct{} // Wake's token
+	nudge     chan struct{} // Confirm's token, for Hold
+
+	// Set by the owner and by HoldsSlot, read by any goroutine. µs since the Unix epoch.
+	heard  atomic.Int64 // when the newest message was sent, by our clock
+	offset atomic.Int64 // our clock minus the server's, at most a round trip too much
+
+	// The owner's.
+	told   bool        // Drained was returned since the last message
+	broken bool        // the stream has failed
+	timer  *time.Timer // for Hold and sleep
+
+	serverTime int64 // when the newest message was sent, by the server's clock, µs
+	commitTime int64 // of the transaction being read, by the server's clock, µs
+	lag        int64 // age of that commit when the newest row was sent, µs
+
+	every      time.Duration // between status updates when nothing is new
+	probeAfter time.Duration
+	floodGap   time.Duration
+	sent       time.Time // of the last status update
+	replyDue   bool      // the server asked for one
+	waited     time.Time // when we last listened
+	silent     time.Time // since when nothing came although we listened
+	probed     time.Time // when we asked for a sign of life since then; zero: not yet
+	askedAt    time.Time // of the server's newest question
+	firstAsk   time.Time // of the row of questions that it belongs to
+	asks       int       // in that row
+	flood      time.Time // firstAsk, if the row is long enough to mean a shutdown
 }
 
 // Open connects, checks server, slot, publication and table, and starts the
-// stream at the slot's own position. The errors are those of this package, or
-// transient.
-func Open(ctx context.Context, cfg Config) (*Session, error) { panic("not yet") }
+// stream at the slot's own position. Errors are those of this package, or transient.
+func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
+	pc, err := cfg.parse()
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{cfg: cfg, wake: make(chan struct{}, 1), nudge: make(chan struct{}, 1)}
+	if s.conn, s.sock, err = connectStream(ctx, cfg, pc); err != nil {
+		return nil, err
+	}
+	s.side = newSide(func(ctx context.Context) (*pgconn.PgConn, error) { return connectSide(ctx, cfg, pc, s.sock) })
+	defer func() {
+		if err != nil {
+			s.broken = true
+			s.Close(ctx)
+		}
+	}()
+	if err := s.check(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.start(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
 
-// Next returns the next message. Only the goroutine that owns the stream calls
-// it; it sends the status updates and answers keepalives. It allocates nothing.
-func (s *Session) Next() (Message, error) { panic("not yet") }
-
-// Hold keeps the session alive without reading, while the pipe is full. It
-// returns nil when ready is closed or readable, and an error when the connection
-// is known to be broken. Owner only.
-func (s *Session) Hold(ready <-chan struct{}) error { panic("not yet") }
-
-// Bulk reports whether a backlog is being read: reads are coalesced, and a batch
-// that is not full may wait. Owner only.
-func (s *Session) Bulk() bool { panic("not yet") }
-
-// Wake makes Next return Woken, at once or the next time it would block.
-func (s *Session) Wake() { panic("not yet") }
-
-// Confirm lets the next status update carry lsn as written, flushed and applied.
-// It is monotone: a lower lsn than one confirmed before is ignored.
-func (s *Session) Confirm(lsn pglogrepl.LSN) { panic("not yet") }
-
-// Heard returns the time of the newest proof that the server was alive.
-func (s *Session) Heard() time.Time { panic("not yet") }
-
-// Verify proves, in one query on the side connection, that publication and table
-// still are what they were at Open: *ContinuityError if not.
-func (s *Session) Verify(ctx context.Context) error { panic("not yet") }
-
-// HoldsSlot proves on the side connection that the slot is held by this session.
-func (s *Session) HoldsSlot(ctx context.Context) error { panic("not yet") }
-
-// Marker writes a logical message into the WAL and returns its end: all that was
-// committed before the call lies below.
-func (s *Session) Marker(ctx context.Context) (pglogrepl.LSN, error) { panic("not yet") }
-
-// WALPosition returns the server's pg_current_wal_lsn().
-func (s *Session) WALPosition(ctx context.Context) (pglogrepl.LSN, error) { panic("not yet") }
+// start takes the slot and begins to stream. The start LSN is 0/0, the slot's own
+// position: the server skips in silence up to any other one, even if the LSN
+// belongs to WAL that this server never wrote.
+func (s *Session) start(ctx context.Context) error {
+	err := pglogrepl.StartReplication(ctx, s.conn, `"`+s.cfg.Slot+`"`, 0, pglogrepl.StartReplicationOptions{
+		Mode: pglogrepl.LogicalReplication,
+		PluginArgs: []string{
+			"proto_version '1'",
+			"publication_names " + quoteLiteral(`"`+strings.ReplaceAll(s.cfg.Publication, `"`, `""`)+`"`),
+			"messages 'false'",
+		},
+	})
+	if err != nil {
+		return classifyStart(s.cfg.Slot, err)
+	}
+	// Nobody else moves the slot from here on. Read again what it says: another
+	// session may have confirmed more between our check and our start.
+	if s.Slot, err = readSlot(ctx, s.side.row, s.cfg.Slot, s.Server.Database, s.PID); err != nil {
+		return err
+	}
+	if err := s.HoldsSlot(ctx); err != nil {
+		return err
+	}
+	s.confirmed.Store(uint64(s.Slot.Confirmed))
+	s.front = s.conn.Frontend()
+	s.sock.streaming = true
+	s.timer = time.NewTimer(time.Hour)
+	s.timer.Stop()
+	s.every, s.probeAfter, s.floodGap = statusEvery, probeAfter, floodGap
+	if t := s.Server.WALSenderTimeout; t > 0 {
+		s.every, s.probeAfter, s.floodGap = min(s.every, t/4), min(s.probeAfter, t/2), min(s.floodGap, t/4)
+	}
+	s.serverTime = time.Now().UnixMicro() - s.offset.Load()
+	now := time.Now()
+	s.waited, s.silent = now, now
+	return nil
+}
 
 // Close sends the confirmed position, ends the stream in good order as far as
-// ctx allows, and closes both connections. Only when no other call is running.
-func (s *Session) Close(ctx context.Context) error { panic("not yet") }
+// ctx allows, and closes both connections. It returns an error if the server may
+// not have seen that position. No other call may be running.
+func (s *Session) Close(ctx context.Context) error {
+	var err error
+	if !s.broken {
+		s.broken = true
+		err = s.goodbye(ctx)
+	}
+	s.conn.Close(ctx)
+	s.side.close(ctx)
+	return err
+}
+
+// goodbye returns when the server has answered our CopyDone, which it reads
+// behind the last status.
+func (s *Session) goodbye(ctx context.Context) error {
+	s.sock.streaming = false
+	if err := s.sock.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("replication: end the stream: %w", err)
+	}
+	defer context.AfterFunc(ctx, func() { s.sock.SetReadDeadline(past) })()
+	if err := s.status(time.Now(), false); err != nil {
+		return err
+	}
+	if _, err := pglogrepl.SendStandbyCopyDone(ctx, s.conn); err != nil {
+		return fmt.Errorf("replication: end the stream: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package replication
+
+import (
+	"net"
+	"time"
+)
+
+// How the socket is read decides what a row costs. The walsender sends every row
+// by itself. A reader that wakes for each of them is woken 100,000 times a second
+// and keeps the walsender busy with waking it. So when a backlog is read, the
+// reader sleeps before it reads, and takes what has come in one read.
+//
+//   - It must happen below TLS: above it a read ends with the TLS record.
+//   - It must not happen when the reader keeps up, or each event is late. The
+//     backlog is seen by the server's own clock: when the commit that is being
+//     read is older than bulkLag at the moment it is sent. A slow link or a steady
+//     trickle are none.
+//   - A timer for each message, or a deadline for each read, costs more than the
+//     parsing of a row. Both are touched only before a read that may block.
+const (
+	nap       = 8 * time.Millisecond  // before a read in bulk; see `make bench` for what other values give
+	bulkLag   = 20 * time.Millisecond // age of the commit being read that makes a backlog
+	bulkReads = 16                    // so many reads in a row, each within bulkGap of the one before
+	bulkGap   = 2 * time.Millisecond
+	emptyWait = time.Millisecond // a read that took longer found the socket empty
+
+	minBuffer = 16 << 10
+	maxBuffer = 1 << 20
+)
+
+// socket is the connection below TLS. While the stream runs, Read serves only
+// what fill has brought, and says errDrained when that is consumed: the one place
+// that blocks is fill.
+//
+// One goroutine reads and fills; any goroutine may move the read deadline into
+// the past to interrupt fill.
+type socket struct {
+	net.Conn
+	network, addr string
+
+	streaming bool
+	buf       []byte
+	r, w      int       // buf[r:w] is received and not yet read
+	deadline  time.Time // the read deadline as fill last set it; zero: unknown
+
+	bulk   bool
+	near   int       // reads in a row within bulkGap
+	readAt time.Time // when the last bytes were received
+}
+
+// errDrained is what Read returns when every received byte is consumed, also in
+// the middle of a message. It looks like an expired deadline, which crypto/tls
+// and pgproto3 let pass without losing what they hold.
+var errDrained net.Error = drained{}
+
+type drained struct{}
+
+func (drained) Error() string   { return "drained" }
+func (drained) Timeout() bool   { return true }
+func (drained) Temporary() bool { return true }
+
+func (c *socket) Read(p []byte) (int, error) {
+	if c.r < c.w {
+		n := copy(p, c.buf[c.r:c.w])
+		c.r += n
+		return n, nil
+	}
+	if c.streaming {
+		return 0, errDrained
+	}
+	return c.Conn.Read(p)
+}
+
+// until sets the read deadline, if it is another one than it has.
+func (c *socket) until(t time.Time) error {
+	if c.deadline.Equal(t) {
+		return nil
+	}
+	c.deadline = t
+	return c.SetReadDeadline(t)
+}
+
+// fill reads once, at most up to the deadline, into the empty buffer. lag is the
+// age of the commit being read. A deadline that passed is no error: then nothing
+// was received.
+func (c *socket) fill(lag time.Duration) (n int, err error) {
+	if c.buf == nil {
+		c.buf = make([]byte, minBuffer)
+	} else if c.w == len(c.buf) && len(c.buf) < maxBuffer {
+		c.buf = make([]byte, min(4*len(c.buf), maxBuffer)) // the last read filled it: more was waiting
+	}
+	c.r, c.w = 0, 0
+	before := time.Now()
+	n, err = c.Conn.Read(c.buf)
+	c.w = n
+	if n == 0 {
+		if ne, ok := err.(net.Error); ok && ne.Timeout() {
+			c.deadline = time.Time{} // perhaps moved by another goroutine
+			c.bulk = c.bulk && time.Since(before) < emptyWait
+			return 0, nil
+		}
+		return 0, err
+	}
+	c.pace(before, time.Now(), lag)
+	return n, nil // an error beside bytes comes again
+}
+
+// pace enters and leaves bulk.
+func (c *socket) pace(before, now time.Time, lag time.Duration) {
+	if now.Sub(c.readAt) < bulkGap {
+		c.near++
+	} else {
+		c.near = 0
+	}
+	c.readAt = now
+	if c.bulk {
+		c.bulk = lag > bulkLag && now.Sub(before) < emptyWait
+	} else {
+		c.bulk = lag > bulkLag && c.near >= bulkReads
+	}
+}
+
+// sleepy reports whether to sleep before the next read: in bulk, unless the last
+// one filled the buffer. Never on a unix socket: the walsender's send buffer holds
+// some 170 rows there, and it stands still for the rest of the sleep.
+func (c *socket) sleepy() bool { return c.bulk && c.w < len(c.buf) && c.network != "unix" }

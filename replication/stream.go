@@ -1,0 +1,214 @@
+package replication
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// Kind tells what a [Message] is.
+type Kind uint8
+
+const (
+	Data      Kind = iota // WAL holds one pgoutput message
+	Keepalive             // WALEnd holds the server's position
+	Drained               // every byte received is consumed; the next call to Next blocks
+	Woken                 // Wake was called
+)
+
+// Message is what Next returns.
+type Message struct {
+	Kind           Kind
+	WAL            []byte        // Data: the pgoutput message, valid until the next call to Next
+	ServerTime     int64         // Data, Keepalive: when the server sent it, by its clock, µs since the Unix epoch
+	WALEnd         pglogrepl.LSN // Keepalive: what was sent up to; safe to confirm only behind all transactions received before it
+	ReplyRequested bool          // Keepalive: the server waits for our confirmed position
+}
+
+// y2k is the epoch of the protocol's timestamps, µs since the Unix epoch.
+const y2k = 946684800 * 1000000
+
+// Next returns the next message. Only the goroutine that owns the stream calls
+// it; it sends the status updates, answers keepalives and finds a dead link. It
+// allocates nothing per message. After an error the session is only good for Close.
+func (s *Session) Next() (Message, error) {
+	for {
+		raw, err := s.front.Receive()
+		switch {
+		case err == nil:
+			m, ok, err := s.take(raw)
+			if err != nil {
+				return Message{}, s.fail(err)
+			}
+			if ok {
+				s.told = false
+				return m, nil
+			}
+		case !errors.Is(err, errDrained):
+			return Message{}, s.fail(fmt.Errorf("replication: read the stream: %w", err))
+		case !s.told:
+			s.told = true
+			s.publishHeard()
+			return Message{Kind: Drained}, nil
+		default:
+			woken, err := s.wait()
+			if err != nil {
+				return Message{}, s.fail(err)
+			}
+			if woken {
+				return Message{Kind: Woken}, nil
+			}
+		}
+	}
+}
+
+// take turns a protocol message into one of ours; ok is false for what nobody
+// needs to see. In the stream errors and notices are messages like any other.
+func (s *Session) take(raw pgproto3.BackendMessage) (m Message, ok bool, err error) {
+	switch raw := raw.(type) {
+	case *pgproto3.CopyData:
+		return s.copyData(raw.Data)
+	case *pgproto3.ErrorResponse:
+		return m, false, classifyStream(s.cfg, pgconn.ErrorResponseToPgError(raw))
+	case *pgproto3.NoticeResponse:
+		if skipsPublication(raw.Code, raw.Routine, raw.Message) {
+			return m, false, s.publicationGone("the server " + raw.Message)
+		}
+		return m, false, nil
+	case *pgproto3.ParameterStatus:
+		return m, false, nil
+	case *pgproto3.CopyDone, *pgproto3.CommandComplete, *pgproto3.ReadyForQuery:
+		return m, false, errors.New("replication: read the stream: the server ended it")
+	}
+	return m, false, fmt.Errorf("replication: read the stream: unexpected message %T", raw)
+}
+
+// copyData reads XLogData and primary keepalive messages.
+// https://www.postgresql.org/docs/current/protocol-replication.html
+func (s *Session) copyData(b []byte) (m Message, ok bool, err error) {
+	switch {
+	case len(b) >= 25 && b[0] == pglogrepl.XLogDataByteID:
+		m = Message{Kind: Data, WAL: b[25:], ServerTime: y2k + int64(binary.BigEndian.Uint64(b[17:]))}
+		if len(m.WAL) >= 17 && m.WAL[0] == 'B' {
+			s.commitTime = y2k + int64(binary.BigEndian.Uint64(m.WAL[9:]))
+		}
+		s.lag = m.ServerTime - s.commitTime
+	case len(b) >= 18 && b[0] == pglogrepl.PrimaryKeepaliveMessageByteID:
+		m = Message{
+			Kind:           Keepalive,
+			WALEnd:         pglogrepl.LSN(binary.BigEndian.Uint64(b[1:])),
+			ServerTime:     y2k + int64(binary.BigEndian.Uint64(b[9:])),
+			ReplyRequested: b[17] != 0,
+		}
+		if m.ReplyRequested {
+			s.asked()
+		}
+	default:
+		return m, false, errors.New("replication: read the stream: malformed message")
+	}
+	s.serverTime = m.ServerTime
+	return m, true, nil
+}
+
+// wait returns when bytes came, or Wake was called.
+func (s *Session) wait() (woken bool, err error) {
+	if s.sock.sleepy() && s.sleep() {
+		return true, nil
+	}
+	now := time.Now()
+	if now.Sub(s.waited) > listenGap {
+		s.silent = now // nobody listened: silence says nothing
+	}
+	for ; ; now = time.Now() {
+		if err := s.tend(now, true); err != nil {
+			return false, err
+		}
+		due := s.due()
+		if err := s.sock.until(due); err != nil {
+			return false, fmt.Errorf("replication: read the stream: %w", err)
+		}
+		// Wake and Confirm first leave their news, then move the deadline into the
+		// past. Either we set ours before that, and the read ends at once, or after
+		// it, and then the news is there to be seen here.
+		select {
+		case <-s.wake:
+			s.waited = now
+			return true, nil
+		default:
+		}
+		if s.due().Before(due) {
+			continue
+		}
+		n, err := s.sock.fill(time.Duration(s.lag) * time.Microsecond)
+		if err != nil {
+			return false, fmt.Errorf("replication: read the stream: %w", err)
+		}
+		if n > 0 {
+			s.waited, s.silent, s.probed = s.sock.readAt, s.sock.readAt, time.Time{}
+			return false, nil
+		}
+	}
+}
+
+// sleep lets a backlog pile up in the kernel; it reports whether Wake ended it.
+func (s *Session) sleep() (woken bool) {
+	s.timer.Reset(nap)
+	defer s.timer.Stop()
+	select {
+	case <-s.timer.C:
+		return false
+	case <-s.wake:
+		return true
+	}
+}
+
+// Hold keeps the session alive without reading, while the pipe is full. It
+// returns nil when ready is closed or readable, and an error when the connection
+// is known to be broken. Owner only.
+func (s *Session) Hold(ready <-chan struct{}) error {
+	defer s.timer.Stop()
+	for {
+		select {
+		case <-ready:
+			return nil
+		default:
+		}
+		now := time.Now()
+		if err := s.tend(now, false); err != nil {
+			return s.fail(err)
+		}
+		s.timer.Reset(s.due().Sub(now))
+		select {
+		case <-ready:
+			return nil
+		case <-s.nudge:
+		case <-s.timer.C:
+		}
+	}
+}
+
+// Bulk reports whether a backlog is being read: reads are coalesced, and a batch
+// that is not full may wait for more. Owner only.
+func (s *Session) Bulk() bool { return s.sock.bulk }
+
+// Wake makes Next return Woken, at once or the next time it would block.
+func (s *Session) Wake() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // one is pending
+	}
+	s.sock.SetReadDeadline(past)
+}
+
+// past interrupts a read.
+var past = time.Unix(1, 0)
+
+func (s *Session) fail(err error) error {
+	s.broken = true
+	return err
+}
