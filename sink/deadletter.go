@@ -1,0 +1,120 @@
+package sink
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/walrelay/walrelay/decode"
+)
+
+const (
+	// deadLetterDefault is the dead-letter topic of a topic, lastResort that of events
+	// whose own topic must not be built upon: rows are input, not trusted.
+	deadLetterDefault = "{topic}.DLT"
+	lastResort        = "walrelay.DLT"
+)
+
+// deadLetter is the record that is published in the place of an event that can't be:
+// the same key, the value if it fits, the event's headers, and why.
+type deadLetter struct {
+	event  decode.Event
+	dieted int // how much was left away to make it fit
+}
+
+// park makes event i a dead letter.
+func (p *Producer) park(pr *Prepared, i int, reason string) {
+	ev := &pr.events[i]
+	d := &deadLetter{event: *ev}
+	d.event.Topic = p.deadLetterTopic(ev.Topic)
+	d.event.Partition = -1 // what the row chose is meant for its own topic
+	d.event.Poison = nil
+	h := append([]decode.Header(nil), ev.Headers...)
+	add := func(key string, value []byte) {
+		if !hasHeader(h, key) {
+			h = append(h, decode.Header{Key: key, Value: value})
+		}
+	}
+	if ev.ID != nil {
+		add("event-id", ev.ID)
+	}
+	if ev.Commit != 0 { // events read from the table have no place in the WAL
+		add("walrelay-lsn", []byte(ev.Commit.String()))
+		add("walrelay-seq", strconv.AppendUint(nil, ev.Seq, 10))
+	}
+	d.event.Headers = append(h,
+		decode.Header{Key: "walrelay-error", Value: []byte(reason)},
+		decode.Header{Key: "walrelay-original-topic", Value: []byte(ev.Topic)})
+	if pr.parked == nil {
+		pr.parked = make(map[int]*deadLetter)
+		p.log.Warn().Str("event_id", string(ev.ID)).Stringer("lsn", ev.Commit).Uint64("seq", ev.Seq).
+			Str("topic", ev.Topic).Str("dead_letter_topic", d.event.Topic).Str("reason", reason).
+			Msg("event can't be published: it goes to the dead-letter topic")
+	}
+	pr.parked[i] = d
+}
+
+// slim leaves away what may be the reason that the dead letter is too large itself: first
+// the value, then the event's own headers, then the key. It reports false when nothing is left.
+func (d *deadLetter) slim() bool {
+	d.dieted++
+	ev := &d.event
+	switch d.dieted {
+	case 1:
+		ev.Headers = append(ev.Headers, omitted("walrelay-value-omitted", ev.Value))
+		ev.Value = nil
+	case 2:
+		kept := ev.Headers[:0:0]
+		for _, h := range ev.Headers {
+			if h.Key == "event-id" || strings.HasPrefix(h.Key, "walrelay-") {
+				kept = append(kept, h)
+			}
+		}
+		ev.Headers = kept
+	case 3:
+		ev.Headers = append(ev.Headers, omitted("walrelay-key-omitted", ev.Key))
+		ev.Key = nil
+	default:
+		return false
+	}
+	return true
+}
+
+// omitted says how many bytes are not there, so that nobody takes the record for a tombstone.
+func omitted(name string, p []byte) decode.Header {
+	return decode.Header{Key: name, Value: strconv.AppendInt(nil, int64(len(p)), 10)}
+}
+
+func hasHeader(headers []decode.Header, key string) bool {
+	for i := range headers {
+		if headers[i].Key == key {
+			return true
+		}
+	}
+	return false
+}
+
+// deadLetterTopic returns where the dead letters of a topic go.
+func (p *Producer) deadLetterTopic(topic string) string {
+	if !strings.Contains(p.deadLetters, "{topic}") {
+		return p.deadLetters
+	}
+	name := strings.ReplaceAll(p.deadLetters, "{topic}", topic)
+	if !legalTopic(topic) || !p.allowed(topic) || !legalTopic(name) {
+		return lastResort
+	}
+	return name
+}
+
+// legalTopic is Kafka's rule for names (org.apache.kafka.common.internals.Topic).
+func legalTopic(name string) bool {
+	if name == "" || name == "." || name == ".." || len(name) > 249 {
+		return false
+	}
+	for i := range len(name) {
+		c := name[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {
+			return false
+		}
+	}
+	return true
+}
