@@ -34,7 +34,7 @@ type Batch struct {
 	headers [][]Header
 	large   [][]byte   // rows with memory of their own
 	lists   [][]Header // header lists with memory of their own
-	keep    int        // chunks to keep over a Reset
+	size    int        // bytes to keep over a Reset
 
 	// lsnText is the commit LSN lsn as text, in this batch's memory; 0 = none.
 	lsn     pglogrepl.LSN
@@ -50,10 +50,8 @@ type mark struct {
 }
 
 // NewBatch makes an empty batch. Of the memory that it grows to, it keeps about
-// size bytes for its next use when it is reset.
-func NewBatch(size int) *Batch {
-	return &Batch{keep: max(size/chunkSize, 1)}
-}
+// size bytes of each kind (rows, headers, events) for its next use when it is reset.
+func NewBatch(size int) *Batch { return &Batch{size: size} }
 
 // Bytes returns how much memory the events take: their rows, with what is left
 // unused at the end of chunks, headers and the events themselves.
@@ -70,12 +68,20 @@ func (b *Batch) Reset() {
 		clear(b.Events)
 		b.release(mark{})
 	}
-	if len(b.chunks) > b.keep {
-		clear(b.chunks[b.keep:])
-		b.chunks = b.chunks[:b.keep]
-	}
+	b.chunks = cut(b.chunks, max(b.size/chunkSize, 1))
+	b.headers = cut(b.headers, max(b.size/(headerChunk*headerSize), 1))
 	b.Events, b.marks = b.Events[:0], b.marks[:0]
+	if cap(b.Events)*eventSize > b.size {
+		b.Events, b.marks = nil, nil
+	}
 	b.used, b.lsn, b.lsnText = mark{}, 0, nil
+}
+
+// cut lets go of all chunks but the first n.
+func cut[T any](chunks [][]T, n int) [][]T {
+	n = min(n, len(chunks))
+	clear(chunks[n:])
+	return chunks[:n]
 }
 
 // DropLast takes the newest event out again, with its memory.
