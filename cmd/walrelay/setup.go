@@ -39,24 +39,38 @@ func setupCommand(s *settings) *cli.Command {
 				}
 				return replication.WriteSQL(c.App.Writer, steps)
 			}
-			ctx, cancel := context.WithTimeout(c.Context, timeout)
-			defer cancel()
-			steps, err := replication.Setup(ctx, s.relay.Postgres, opts)
+			steps, err := setup(c.Context, timeout, s.relay.Postgres, opts)
 			writeSteps(c.App.Writer, steps)
-			if err != nil && ctx.Err() == context.DeadlineExceeded {
-				return fmt.Errorf("setup: gave up after --timeout %s: %w", timeout, err)
-			}
 			return err
 		},
+	}
+}
+
+// setup tries again until the timeout, but only what can pass by itself.
+func setup(ctx context.Context, timeout time.Duration, cfg replication.Config, opts replication.SetupOptions) ([]replication.Step, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for {
+		steps, err := replication.Setup(ctx, cfg, opts)
+		if exitCode(err) != exitFailed {
+			return steps, err
+		}
+		select {
+		case <-ctx.Done():
+			return steps, fmt.Errorf("setup: gave up after --timeout %s: %w", timeout, err)
+		case <-time.After(500 * time.Millisecond):
+		}
 	}
 }
 
 // writeSteps tells what was found and what was made.
 func writeSteps(w io.Writer, steps []replication.Step) {
 	for _, step := range steps {
-		state := "created"
+		state := "missing"
 		if step.Done {
 			state = "exists"
+		} else if step.Made {
+			state = "created"
 		}
 		fmt.Fprintf(w, "%-8s %s\n", state, step.Name)
 		if step.Note != "" {
