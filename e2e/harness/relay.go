@@ -23,6 +23,7 @@ type Config struct {
 	Brokers  string // --kafka-brokers
 	Slot     string // --slot and --publication; "": walrelay
 	Table    string // "": the default
+	Shared   string // path of a checkpoint shared with another relay; "": in the relay's folder
 	Args     []string
 	Env      []string
 }
@@ -58,6 +59,9 @@ func (r *Relay) Dir() string { return r.scope.Dir }
 
 // Checkpoint is the path of the relay's checkpoint file.
 func (r *Relay) Checkpoint() string {
+	if r.Shared != "" {
+		return r.Shared
+	}
 	return filepath.Join(r.scope.Dir, "walrelay-"+r.Slot+".checkpoint")
 }
 
