@@ -10,6 +10,7 @@ import (
 	"github.com/walrelay/walrelay/decode"
 	"github.com/walrelay/walrelay/relay"
 	"github.com/walrelay/walrelay/replication"
+	"github.com/walrelay/walrelay/sink"
 )
 
 // Exit codes. Scripts and supervisors act on them: a code is never reused.
@@ -31,14 +32,17 @@ func exitCode(err error) int {
 		return exitOK
 	case errors.As(err, new(*usageError)),
 		errors.As(err, new(*decode.ConfigError)),
-		errors.As(err, new(*replication.SetupError)):
+		errors.As(err, new(*replication.SetupError)),
+		errors.As(err, new(*sink.WeakTopicError)),
+		errors.As(err, new(*sink.CodeError)): // its fatal ones: version or configuration of the brokers
 		return exitUsage
 	case errors.As(err, new(*replication.ContinuityError)),
 		errors.As(err, new(*checkpoint.StateError)):
 		return exitContinuity
 	case errors.As(err, new(*decode.PoisonError)):
 		return exitPoison
-	case errors.As(err, new(*replication.AuthError)):
+	case errors.As(err, new(*replication.AuthError)),
+		errors.As(err, new(*sink.AuthError)):
 		return exitAuth
 	case errors.As(err, new(*decode.MappingError)):
 		return exitMapping

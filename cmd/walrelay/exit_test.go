@@ -12,6 +12,7 @@ import (
 	"github.com/walrelay/walrelay/decode"
 	"github.com/walrelay/walrelay/relay"
 	"github.com/walrelay/walrelay/replication"
+	"github.com/walrelay/walrelay/sink"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -24,10 +25,13 @@ func TestExitCodes(t *testing.T) {
 		{usagef("wrong"), 2},
 		{&decode.ConfigError{}, 2},
 		{&replication.SetupError{}, 2},
+		{&sink.WeakTopicError{}, 2},
+		{&sink.CodeError{Code: 76}, 2},
 		{&replication.ContinuityError{}, 10},
 		{&checkpoint.StateError{}, 10},
 		{&decode.PoisonError{}, 11},
 		{&replication.AuthError{Err: errors.New("28P01")}, 12},
+		{&sink.AuthError{}, 12},
 		{&decode.MappingError{}, 13},
 		{relay.ErrDrainTimeout, 14},
 	} {

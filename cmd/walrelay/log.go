@@ -13,7 +13,7 @@ import (
 func newLogger(w io.Writer, level, format string) zerolog.Logger {
 	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
 	zerolog.TimestampFunc = func() time.Time { return time.Now().UTC() }
-	zerolog.DurationFieldUnit = time.Second
+	zerolog.DurationFieldInteger = true // of milliseconds
 	if !asJSON(w, format) {
 		w = zerolog.ConsoleWriter{Out: w, TimeFormat: "15:04:05.000", NoColor: !isTerminal(w)}
 	}
