@@ -20,6 +20,11 @@ var (
 	errGivenUp = errors.New("an unanswered request was given up")
 	// errMoved ends the connections of a broker that metadata no longer has at that address.
 	errMoved = errors.New("the broker left the cluster or moved to another address")
+	// errMaybePlain and errMaybeTLS: a listener of the other kind hangs up on the first bytes.
+	errMaybePlain = errors.New("the broker closed the connection: its port may be a plain-text listener " +
+		"(use the TLS listener's port, or drop --kafka-tls)")
+	errMaybeTLS = errors.New("the broker closed the connection: its port may be a TLS listener " +
+		"(set --kafka-tls, or use the plain-text listener's port)")
 	// errUnwanted is what a plain client of a SASL listener sees.
 	errUnwanted = errors.New("the broker closed the connection at the first request: " +
 		"its listener may ask for authentication (--kafka-sasl), or is not meant for clients")
@@ -55,7 +60,7 @@ func brokerName(node int32, addr string) string {
 func plainly(err error) string {
 	var lookup *net.DNSError
 	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), isReset(err):
+	case isClosed(err):
 		return "the broker closed the connection"
 	case isTimeout(err):
 		return "no answer in time"
@@ -67,8 +72,9 @@ func plainly(err error) string {
 	return err.Error()
 }
 
-func isReset(err error) bool {
-	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+// isClosed: the other side ended the connection.
+func isClosed(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 func isTimeout(err error) bool {

@@ -68,7 +68,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	}
 	for _, b := range cfg.Brokers {
 		if host, port, err := net.SplitHostPort(b); err != nil || host == "" || port == "" {
-			return nil, fmt.Errorf("Kafka broker %q is not host:port", b)
+			return nil, fmt.Errorf("--kafka-brokers: %q is not host:port", b)
 		}
 	}
 	if err := cfg.TLS.check(); err != nil {

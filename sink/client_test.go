@@ -117,8 +117,7 @@ func TestG8BlockedProduceDoesNotBlockMetadata(t *testing.T) {
 func TestRequestsArePipelined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var held []func()
-		var f *fakeCluster
-		f = newFakeCluster(t, 1, func(s *fakeSession, req protocol.Message) (protocol.Message, error) {
+		f := newFakeCluster(t, 1, func(s *fakeSession, req protocol.Message) (protocol.Message, error) {
 			r, ok := req.(*produce.Request)
 			if !ok {
 				return nil, errDefault

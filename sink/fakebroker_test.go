@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,7 @@ type fakeCluster struct {
 	leaders  map[string][]int32     // topic → leader of each partition
 	listed   []int32                // node ids in metadata answers; nil = all brokers
 	control  int32
+	tcp      bool // real sockets on loopback instead of pipes: not for bubbles
 	sessions sync.WaitGroup
 	conns    map[net.Conn]struct{}
 }
@@ -126,6 +128,9 @@ func (f *fakeCluster) dial(ctx context.Context, _, addr string) (net.Conn, error
 		return nil, errors.New("connection refused")
 	}
 	client, server := net.Pipe()
+	if f.tcp {
+		client, server = tcpPair(f.t)
+	}
 	c := &fakeConn{server, b}
 	f.conns[c] = struct{}{}
 	f.sessions.Go(func() {
@@ -140,6 +145,21 @@ func (f *fakeCluster) dial(ctx context.Context, _, addr string) (net.Conn, error
 	return client, nil
 }
 
+func tcpPair(t *testing.T) (client, server net.Conn) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if client, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if server, err = ln.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	return client, server
+}
+
 func (f *fakeCluster) serve(b *fakeBroker, c net.Conn) {
 	if b.wrap != nil {
 		c = b.wrap(c)
@@ -147,6 +167,9 @@ func (f *fakeCluster) serve(b *fakeBroker, c net.Conn) {
 	s := &fakeSession{broker: b, conn: c}
 	in := bufio.NewReader(c)
 	for {
+		if size, err := in.Peek(4); err != nil || binary.BigEndian.Uint32(size) > 100<<20 {
+			return // socket.request.max.bytes
+		}
 		version, id, _, req, err := protocol.ReadRequest(in)
 		if err != nil {
 			return

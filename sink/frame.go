@@ -58,14 +58,14 @@ func decodeResponse(frame []byte, id int32, key protocol.ApiKey, version int16) 
 	if got := int32(binary.BigEndian.Uint32(frame)); got != id {
 		return nil, fmt.Errorf("%w: correlation id %d where %d was due", errProtocol, got, id)
 	}
-	if err := checkLayout(frame, key, version); err != nil {
-		return nil, err
-	}
 	defer func() { // record batches inside a fetch answer are beyond the check
 		if r := recover(); r != nil {
 			res, err = nil, fmt.Errorf("%w: malformed %s answer", errProtocol, key)
 		}
 	}()
+	if err := checkLayout(frame, key, version); err != nil {
+		return nil, err
+	}
 	var size [4]byte
 	binary.BigEndian.PutUint32(size[:], uint32(len(frame)))
 	_, res, err = protocol.ReadResponse(io.MultiReader(bytes.NewReader(size[:]), bytes.NewReader(frame)), key, version)

@@ -48,7 +48,10 @@ func (p *peer) handshake(ctx context.Context, raw net.Conn) (*conn, error) {
 	}
 	c := newConn(p, raw, nc)
 	res, err := c.exchange(new(apiversions.Request))
-	if err != nil {
+	switch {
+	case err != nil && p.client.cfg.TLS == nil && isClosed(err):
+		return nil, p.error("ApiVersions", errMaybeTLS)
+	case err != nil:
 		return nil, p.explain("ApiVersions", err)
 	}
 	offered := res.(*apiversions.Response)

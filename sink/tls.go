@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strings"
@@ -53,7 +52,8 @@ func (t *TLSConfig) load(serverName string) (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("client certificate %s with key %s: %w", t.CertFile, t.KeyFile, err)
 		}
-		cfg.Certificates = []tls.Certificate{cert}
+		// Sent whatever CAs the broker names: its refusal says more than our silence.
+		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }
 	}
 	return cfg, nil
 }
@@ -76,16 +76,13 @@ func (p *peer) startTLS(t *TLSConfig, raw net.Conn) (net.Conn, error) {
 	under := &corked{Conn: raw}
 	c := tls.Client(under, cfg)
 	if err := c.Handshake(); err != nil {
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || isReset(err) {
-			return nil, p.error("TLS handshake", errPlainText)
+		if isClosed(err) {
+			return nil, p.error("TLS handshake", errMaybePlain)
 		}
 		return nil, p.explain("TLS handshake", err)
 	}
 	return tlsConn{c, under}, nil
 }
-
-var errPlainText = errors.New("the broker closed the connection: the port may be a plain-text listener " +
-	"(use the TLS listener's port, or drop --kafka-tls)")
 
 // explain turns what TLS and the first exchange on a connection can fail with
 // into an error that says which side refused what.

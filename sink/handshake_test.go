@@ -1,0 +1,176 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/saslauthenticate"
+	"github.com/segmentio/kafka-go/protocol/saslhandshake"
+)
+
+// G8: a link that goes silent at any step of the way in ends at ConnectTimeout, the
+// socket is closed, and the error names the step.
+func TestG8EveryStepHasADeadline(t *testing.T) {
+	silentAt := func(key protocol.ApiKey) script {
+		return func(s *fakeSession, req protocol.Message) (protocol.Message, error) {
+			switch {
+			case req.ApiKey() == key:
+				return nil, nil
+			case req.ApiKey() == protocol.SaslHandshake:
+				return &saslhandshake.Response{}, nil
+			}
+			return nil, errDefault
+		}
+	}
+	plain := &SASLConfig{Mechanism: "plain", Username: "u", Password: "p"}
+	for _, tc := range []struct {
+		name, step string
+		script     script
+		change     func(*ClientConfig)
+	}{
+		{name: "dial", step: "dial", change: func(cfg *ClientConfig) {
+			cfg.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+		}},
+		{name: "TLS", step: "TLS handshake", change: func(cfg *ClientConfig) { cfg.TLS = new(TLSConfig) },
+			script: silentAt(protocol.ApiVersions)},
+		{name: "ApiVersions", step: "ApiVersions", script: silentAt(protocol.ApiVersions)},
+		{name: "SASL handshake", step: "SASL", script: silentAt(protocol.SaslHandshake), change: func(cfg *ClientConfig) { cfg.SASL = plain }},
+		{name: "SASL exchange", step: "SASL", script: silentAt(protocol.SaslAuthenticate), change: func(cfg *ClientConfig) { cfg.SASL = plain }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeCluster(t, 1, tc.script)
+				c := f.client(func(cfg *ClientConfig) {
+					cfg.ConnectTimeout = 7 * time.Second
+					if tc.change != nil {
+						tc.change(cfg)
+					}
+					if tc.name == "TLS" { // a peer that takes bytes and says nothing
+						cfg.Dial = func(context.Context, string, string) (net.Conn, error) {
+							client, server := net.Pipe()
+							go func() {
+								for b := make([]byte, 1024); ; {
+									if _, err := server.Read(b); err != nil {
+										server.Close()
+										return
+									}
+								}
+							}()
+							return client, nil
+						}
+					}
+				})
+				p := newPeer(c, 4, "b1:9092")
+				start := time.Now()
+				_, err := p.send(t.Context(), produceTo("t", 0, recordSet(t, "x")))
+				if took := time.Since(start); took != 7*time.Second || !isTimeout(err) {
+					t.Errorf("after %v: %v", took, err)
+				}
+				if want := "sink: broker 4 at b1:9092: " + tc.step + ": no answer in time"; err == nil || err.Error() != want {
+					t.Errorf("%q, want %q", err, want)
+				}
+				synctest.Wait()
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				if len(f.conns) != 0 {
+					t.Error("the socket is still open")
+				}
+			})
+		})
+	}
+}
+
+// KIP-368: SASL is done again on the open connection before the session ends, once
+// there is a request to send, and with what the files hold by then.
+func TestReauthenticationBeforeTheSessionEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type session struct{ ends time.Time }
+		var passwords []string
+		f := newFakeCluster(t, 1, func(s *fakeSession, req protocol.Message) (protocol.Message, error) {
+			in, _ := s.state.(*session)
+			switch r := req.(type) {
+			case *saslhandshake.Request:
+				return &saslhandshake.Response{Mechanisms: []string{"PLAIN"}}, nil
+			case *saslauthenticate.Request:
+				_, password, _ := strings.Cut(strings.TrimPrefix(string(r.AuthBytes), "\x00"), "\x00")
+				passwords = append(passwords, password)
+				s.state = &session{time.Now().Add(time.Minute)}
+				return &saslauthenticate.Response{SessionLifetimeMs: 60_000}, nil
+			}
+			if in != nil && time.Now().After(in.ends) {
+				return nil, errHangUp // as a broker does
+			}
+			return nil, errDefault
+		})
+		f.leaders["t"] = []int32{1}
+		file := secretFile(t, "first\n")
+		c := f.client(func(cfg *ClientConfig) {
+			cfg.SASL = &SASLConfig{Mechanism: "plain", Username: "u", PasswordFile: file}
+		})
+		mustKnow(t, c, "t")
+		for range 100 { // a request a second, then nothing for longer than a session
+			if _, err := c.Send(t.Context(), 1, produceTo("t", 0, recordSet(t, "x"))); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second) // virtual
+		}
+		writeFile(t, file, "second\n")
+		time.Sleep(time.Hour)
+		if _, err := c.Send(t.Context(), 1, produceTo("t", 0, recordSet(t, "x"))); err != nil {
+			t.Errorf("after an idle hour: %v", err)
+		}
+		if n := f.broker(1).dials; n != 2 {
+			t.Errorf("%d connections", n)
+		}
+		if got := strings.Join(passwords, " "); got != "first first first second" {
+			t.Errorf("%s", got) // both lanes, one renewal under load, one after the idle hour
+		}
+	})
+}
+
+// A re-authentication that is refused ends the connection with the reason.
+func TestReauthenticationRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		f := newFakeCluster(t, 1, func(s *fakeSession, req protocol.Message) (protocol.Message, error) {
+			switch req.(type) {
+			case *saslhandshake.Request:
+				return &saslhandshake.Response{}, nil
+			case *saslauthenticate.Request:
+				if n++; n > 2 {
+					return &saslauthenticate.Response{ErrorCode: 58, ErrorMessage: "Authentication failed"}, nil
+				}
+				return &saslauthenticate.Response{SessionLifetimeMs: 60_000}, nil
+			}
+			return nil, errDefault
+		})
+		f.leaders["t"] = []int32{1}
+		c := f.client(func(cfg *ClientConfig) { cfg.SASL = &SASLConfig{Mechanism: "plain", Username: "u", Password: "p"} })
+		mustKnow(t, c, "t")
+		send := func() error {
+			_, err := c.Send(t.Context(), 1, produceTo("t", 0, recordSet(t, "x")))
+			return err
+		}
+		if err := send(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		var refused *AuthError
+		if err := send(); !errors.As(err, &refused) {
+			t.Errorf("%v", err)
+		}
+		n = 0
+		if err := send(); err != nil {
+			t.Errorf("accepted again: %v", err)
+		}
+	})
+}
