@@ -56,7 +56,7 @@ func parseConfig(data []byte, options []*option) (map[string][]string, error) {
 		key, value := root.Content[i], root.Content[i+1]
 		o := byName[key.Value]
 		if o == nil {
-			return nil, fmt.Errorf("line %d: unknown key %q; did you mean %q?", key.Line, key.Value, nearest(options, key.Value))
+			return nil, fmt.Errorf("line %d: unknown key %q; did you mean %q?", key.Line, key.Value, nearest(asFlags(options), key.Value))
 		}
 		if _, twice := values[o.name]; twice {
 			return nil, fmt.Errorf("line %d: %s is given twice", key.Line, o.name)

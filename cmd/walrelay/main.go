@@ -57,19 +57,19 @@ func newApp(s *settings, stdout, stderr io.Writer) *cli.App {
 	}
 	for _, command := range app.Commands {
 		command.HideHelpCommand = true
-		command.OnUsageError = func(c *cli.Context, err error, _ bool) error { return usageHint(c, s, err) }
+		command.OnUsageError = func(c *cli.Context, err error, _ bool) error { return usageHint(c, err) }
 	}
 	return app
 }
 
 // usageHint turns the CLI library's complaint into one line that helps.
-func usageHint(c *cli.Context, s *settings, err error) error {
+func usageHint(c *cli.Context, err error) error {
 	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	if !unknown {
 		return usagef("%v", err)
 	}
 	name = strings.TrimLeft(name, "-")
-	return usagef("unknown option --%s; did you mean --%s? walrelay %s --help lists them", name, nearest(s.options, name), c.Command.Name)
+	return usagef("unknown option --%s; did you mean --%s? walrelay %s --help lists them", name, nearest(c.Command.Flags, name), c.Command.Name)
 }
 
 // interruptible returns a context that ends at the first SIGINT or SIGTERM, with

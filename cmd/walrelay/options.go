@@ -126,9 +126,9 @@ func asFlags(options []*option) []cli.Flag {
 }
 
 // nearest is the option whose name a mistyped one most likely means.
-func nearest(options []*option, name string) string {
+func nearest(flags []cli.Flag, name string) string {
 	name = strings.ReplaceAll(strings.ToLower(strings.TrimLeft(name, "-")), "_", "-")
-	return strings.TrimPrefix(cli.SuggestFlag(asFlags(options), name, true), "--")
+	return strings.TrimPrefix(cli.SuggestFlag(flags, name, true), "--")
 }
 
 // mistypedEnv lists the environment variables that are one or two letters away
