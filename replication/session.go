@@ -140,6 +140,7 @@ func (s *Session) start(ctx context.Context) error {
 		s.every, s.probeAfter, s.floodGap = min(s.every, t/4), min(s.probeAfter, t/2), min(s.floodGap, t/4)
 	}
 	s.serverTime = time.Now().UnixMicro() - s.offset.Load()
+	s.commitTime = s.serverTime
 	now := time.Now()
 	s.waited, s.silent = now, now
 	return nil

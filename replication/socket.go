@@ -22,7 +22,7 @@ const (
 	bulkLag   = 20 * time.Millisecond // age of the commit being read that makes a backlog
 	bulkReads = 16                    // so many reads in a row, each within bulkGap of the one before
 	bulkGap   = 2 * time.Millisecond
-	emptyWait = time.Millisecond // a read that took longer found the socket empty
+	emptyWait = time.Millisecond // a read in bulk that takes longer has found the socket empty
 
 	minBuffer = 16 << 10
 	maxBuffer = 1 << 20
@@ -80,6 +80,19 @@ func (c *socket) until(t time.Time) error {
 	return c.SetReadDeadline(t)
 }
 
+// soon is a deadline, not after due, at which an empty socket is noticed: the one
+// that is set, if it leaves enough time, since to move it costs more than a row.
+func (c *socket) soon(now, due time.Time) time.Time {
+	at := now.Add(2 * emptyWait)
+	if c.deadline.After(now.Add(emptyWait)) && c.deadline.Before(at) {
+		at = c.deadline
+	}
+	if due.Before(at) {
+		return due
+	}
+	return at
+}
+
 // fill reads once, at most up to the deadline, into the empty buffer. lag is the
 // age of the commit being read. A deadline that passed is no error: then nothing
 // was received.
@@ -90,34 +103,29 @@ func (c *socket) fill(lag time.Duration) (n int, err error) {
 		c.buf = make([]byte, min(4*len(c.buf), maxBuffer)) // the last read filled it: more was waiting
 	}
 	c.r, c.w = 0, 0
-	before := time.Now()
 	n, err = c.Conn.Read(c.buf)
 	c.w = n
 	if n == 0 {
 		if ne, ok := err.(net.Error); ok && ne.Timeout() {
 			c.deadline = time.Time{} // perhaps moved by another goroutine
-			c.bulk = c.bulk && time.Since(before) < emptyWait
 			return 0, nil
 		}
 		return 0, err
 	}
-	c.pace(before, time.Now(), lag)
+	c.pace(time.Now(), lag)
 	return n, nil // an error beside bytes comes again
 }
 
-// pace enters and leaves bulk.
-func (c *socket) pace(before, now time.Time, lag time.Duration) {
+// pace enters bulk, and leaves it when the backlog is worked off; wait leaves it
+// when the socket is empty.
+func (c *socket) pace(now time.Time, lag time.Duration) {
 	if now.Sub(c.readAt) < bulkGap {
 		c.near++
 	} else {
 		c.near = 0
 	}
 	c.readAt = now
-	if c.bulk {
-		c.bulk = lag > bulkLag && now.Sub(before) < emptyWait
-	} else {
-		c.bulk = lag > bulkLag && c.near >= bulkReads
-	}
+	c.bulk = lag > bulkLag && (c.bulk || c.near >= bulkReads)
 }
 
 // sleepy reports whether to sleep before the next read: in bulk, unless the last

@@ -56,12 +56,12 @@ func (s *Session) Next() (Message, error) {
 			s.publishHeard()
 			return Message{Kind: Drained}, nil
 		default:
-			woken, err := s.wait()
+			why, err := s.wait()
 			if err != nil {
 				return Message{}, s.fail(err)
 			}
-			if woken {
-				return Message{Kind: Woken}, nil
+			if why != arrived {
+				return Message{Kind: why}, nil
 			}
 		}
 	}
@@ -115,10 +115,14 @@ func (s *Session) copyData(b []byte) (m Message, ok bool, err error) {
 	return m, true, nil
 }
 
-// wait returns when bytes came, or Wake was called.
-func (s *Session) wait() (woken bool, err error) {
+// arrived is what wait says when there are bytes to read.
+const arrived = Data
+
+// wait returns arrived; Woken; or Drained when bulk has ended: a batch that waited
+// for more must not wait for a read that may take for ever.
+func (s *Session) wait() (why Kind, err error) {
 	if s.sock.sleepy() && s.sleep() {
-		return true, nil
+		return Woken, nil
 	}
 	now := time.Now()
 	if now.Sub(s.waited) > listenGap {
@@ -126,11 +130,14 @@ func (s *Session) wait() (woken bool, err error) {
 	}
 	for ; ; now = time.Now() {
 		if err := s.tend(now, true); err != nil {
-			return false, err
+			return 0, err
 		}
 		due := s.due()
+		if s.sock.bulk {
+			due = s.sock.soon(now, due)
+		}
 		if err := s.sock.until(due); err != nil {
-			return false, fmt.Errorf("replication: read the stream: %w", err)
+			return 0, fmt.Errorf("replication: read the stream: %w", err)
 		}
 		// Wake and Confirm first leave their news, then move the deadline into the
 		// past. Either we set ours before that, and the read ends at once, or after
@@ -138,7 +145,7 @@ func (s *Session) wait() (woken bool, err error) {
 		select {
 		case <-s.wake:
 			s.waited = now
-			return true, nil
+			return Woken, nil
 		default:
 		}
 		if s.due().Before(due) {
@@ -146,11 +153,15 @@ func (s *Session) wait() (woken bool, err error) {
 		}
 		n, err := s.sock.fill(time.Duration(s.lag) * time.Microsecond)
 		if err != nil {
-			return false, fmt.Errorf("replication: read the stream: %w", err)
+			return 0, fmt.Errorf("replication: read the stream: %w", err)
 		}
 		if n > 0 {
 			s.waited, s.silent, s.probed = s.sock.readAt, s.sock.readAt, time.Time{}
-			return false, nil
+			return arrived, nil
+		}
+		if s.sock.bulk && time.Since(now) >= emptyWait {
+			s.sock.bulk, s.waited = false, now
+			return Drained, nil
 		}
 	}
 }
