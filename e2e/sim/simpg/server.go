@@ -84,6 +84,7 @@ type Server struct {
 	cond     sync.Cond // anything below changed
 	rng      *rand.Rand
 	phase    phase
+	boots    int // starts so far: one that is overtaken doesn't happen
 	closed   bool
 	stopped  chan struct{} // closed when a fast shutdown is over
 	sessions map[int32]*session
@@ -144,7 +145,9 @@ func (s *Server) checkpoint() {
 	}
 	if s.phase == running {
 		s.slot.persisted = s.slot.confirmed
-		s.standby.confirmed = s.slot.persisted
+		if !s.standby.cut {
+			s.standby.confirmed = s.slot.persisted
+		}
 	}
 	s.ticker.Reset(s.tick())
 }

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgproto3"
 )
@@ -53,6 +54,9 @@ func (s *Server) answer(ss *session, sql string) (columns []string, row [][]byte
 		wait := "Activity"
 		if s.sessions[s.slot.pid] == nil {
 			return make([]string, 1), nil, nil
+		}
+		if time.Now().Before(s.busy) {
+			wait = ""
 		}
 		return make([]string, 1), texts(wait), nil
 	case "marker":

@@ -1,0 +1,63 @@
+package sim
+
+import (
+	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/e2e/sim/simpg"
+)
+
+// status checks what a relay reports to Postgres (G3): nothing that is not acknowledged
+// and saved may be confirmed, nor what the server has not written.
+func (t *truth) status(s simpg.Status, checkpointed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch first := t.undelivered(); {
+	case s.Flush == 0 || s.Flush <= s.AtStart:
+	case s.Flush < s.Previous:
+		t.fail("G3", "%s confirms %s after %s", s.Client, s.Flush, s.Previous)
+	case s.Flush > s.WALEnd:
+		t.fail("G3", "%s confirms %s, beyond the WAL's end %s", s.Client, s.Flush, s.WALEnd)
+	case first != nil && first.commit < s.Flush:
+		t.fail("G3", "%s confirms %s, but event %s (commit %s seq %d) is not acknowledged", s.Client, s.Flush, first.id, first.commit, first.seq)
+	case checkpointed && s.Flush > t.saved:
+		t.fail("G3", "%s confirms %s, but only %s is saved", s.Client, s.Flush, t.saved)
+	}
+}
+
+// saving checks a position that is about to be saved (G3): all that it claims is acknowledged.
+func (t *truth) saving(who string, p checkpoint.Position) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if first := t.undelivered(); first != nil && deliveredBy(p, first) {
+		t.fail("G3", "%s saves %s + %d rows of %s, but event %s (commit %s seq %d) is not acknowledged",
+			who, p.Safe, p.Open.Rows, p.Open.Commit, first.id, first.commit, first.seq)
+		return
+	}
+	if p.Open.Commit == 0 {
+		return
+	}
+	for _, e := range t.order { // rows of the transaction in progress beyond the first that is missing
+		if e.commit == p.Open.Commit && e.seq < p.Open.Rows && !e.acked && e.fate == committed {
+			t.fail("G3", "%s saves %d rows of %s, but seq %d is not acknowledged", who, p.Open.Rows, p.Open.Commit, e.seq)
+		}
+		if e.commit == p.Open.Commit && e.seq == p.Open.Rows-1 && e.id != p.Open.EventID {
+			t.fail("G3", "%s saves %q as row %d of %s, which is event %s", who, p.Open.EventID, p.Open.Rows-1, p.Open.Commit, e.id)
+		}
+	}
+}
+
+// isSaved notes that a position is durable.
+func (t *truth) isSaved(who string, p checkpoint.Position) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p.Safe < t.saved {
+		t.fail("G3", "%s replaced the saved position %s by %s", who, t.saved, p.Safe)
+	}
+	t.saved = max(t.saved, p.Safe)
+}
+
+// pendingWork says whether a committed event is not acknowledged yet.
+func (t *truth) pendingWork() *event {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.undelivered()
+}

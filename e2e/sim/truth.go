@@ -1,0 +1,281 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/e2e/sim/simkafka"
+	"github.com/walrelay/walrelay/e2e/sim/simpg"
+)
+
+// event is an outbox row: what was written, what its record has to look like, and
+// what has become of it.
+type event struct {
+	id        string
+	topic     string
+	partition int32 // -1: has no key, and is where it was seen first
+	key       []byte
+	value     []byte
+	headers   []simkafka.Header // without the position's
+	timestamp int64             // 0: the commit's
+	poison    bool              // can't be published: is a dead letter
+
+	fate   fate
+	commit pglogrepl.LSN
+	end    pglogrepl.LSN
+	seq    uint64
+	acked  bool // a broker has said so
+}
+
+type fate int
+
+const (
+	pending   fate = iota // not committed, maybe never
+	committed             // must reach Kafka
+	hidden                // committed while the table was not in the publication
+	lost                  // Postgres itself has lost it
+)
+
+// truth is every event that was ever written, and the log of every partition.
+type truth struct {
+	mu         sync.Mutex
+	partitions int
+	byID       map[string]*event
+	order      []*event // committed, in commit order
+	frontier   int      // order[:frontier] needs no delivery any more
+	logs       map[place]*plog
+	old        []*plog       // of deleted topics
+	saved      pglogrepl.LSN // highest safe LSN that is saved
+	fail       func(rule, format string, args ...any)
+}
+
+type place struct {
+	topic     string
+	partition int32
+}
+
+func (p place) String() string { return fmt.Sprintf("%s-%d", p.topic, p.partition) }
+
+// plog is what consumers of a partition can read.
+type plog struct {
+	place
+	records []*copied
+}
+
+// copied is one publication of an event.
+type copied struct {
+	*event
+	client string
+	at     time.Time // of the append
+	offset int64
+}
+
+func newTruth(partitions int, fail func(rule, format string, args ...any)) *truth {
+	return &truth{partitions: partitions, byID: map[string]*event{}, logs: map[place]*plog{}, fail: fail}
+}
+
+// written notes a row before its transaction ends.
+func (t *truth) written(e *event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.byID[e.id] = e
+}
+
+// committedTxn fixes the order.
+func (t *truth) committedTxn(txn *simpg.Txn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seq := uint64(0)
+	for i := range txn.Rows {
+		if txn.Rows[i].Undone {
+			continue
+		}
+		e := txn.Rows[i].Tag.(*event)
+		e.commit, e.end, e.seq = txn.Commit, txn.End, seq
+		seq++
+		if e.timestamp == 0 {
+			e.timestamp = txn.Time.UnixMilli()
+		}
+		if e.fate = committed; !txn.Published {
+			e.fate = hidden
+		}
+		t.order = append(t.order, e)
+	}
+}
+
+// lostTxns takes transactions out that a promoted or restored server doesn't have.
+func (t *truth) lostTxns(txns []*simpg.Txn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, txn := range txns {
+		for i := range txn.Rows {
+			if !txn.Rows[i].Undone {
+				txn.Rows[i].Tag.(*event).fate = lost
+			}
+		}
+	}
+	t.order = slices.DeleteFunc(t.order, func(e *event) bool { return e.fate == lost })
+	t.frontier = 0
+}
+
+// dropped puts a deleted topic's logs away.
+func (t *truth) dropped(topic string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for p, l := range t.logs {
+		if p.topic == topic {
+			t.old = append(t.old, l)
+			delete(t.logs, p)
+		}
+	}
+}
+
+// published checks a batch that consumers can read from now on (G4, G6).
+func (t *truth) published(c simkafka.Committed) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := place{c.Topic, c.Partition}
+	l := t.logs[p]
+	if l == nil {
+		l = &plog{place: p}
+		t.logs[p] = l
+	}
+	for i := range c.Records {
+		r := &c.Records[i]
+		e := t.byID[string(header(r, "event-id"))]
+		if e == nil {
+			t.fail("G4", "%s offset %d: no row has the event id %q", p, c.Base+int64(i), header(r, "event-id"))
+			continue
+		}
+		if e.fate == pending {
+			t.fail("G4", "%s offset %d: event %s was never committed", p, c.Base+int64(i), e.id)
+			continue
+		}
+		if what := t.differs(e, p, r); what != "" {
+			t.fail("G6", "%s offset %d: event %s: %s", p, c.Base+int64(i), e.id, what)
+		}
+		l.records = append(l.records, &copied{event: e, client: c.Client, at: c.Appended, offset: c.Base + int64(i)})
+	}
+}
+
+var hasher = kgo.StickyKeyPartitioner(nil)
+
+// differs says in what a record is not what its row asks for.
+func (t *truth) differs(e *event, p place, r *simkafka.Record) string {
+	if e.poison {
+		return t.deadLetterDiffers(e, p, r)
+	}
+	if e.partition < 0 && e.key == nil {
+		e.partition = p.partition
+	}
+	want := t.partitionOf(e)
+	switch {
+	case p.topic != e.topic:
+		return "it belongs to topic " + e.topic
+	case p.partition != want:
+		return fmt.Sprintf("it belongs to partition %d", want)
+	case !bytes.Equal(r.Key, e.key) || (r.Key == nil) != (e.key == nil):
+		return "another key"
+	case !bytes.Equal(r.Value, e.value) || (r.Value == nil) != (e.value == nil):
+		return "another value"
+	case r.Timestamp != e.timestamp:
+		return fmt.Sprintf("its timestamp is %d, not %d", r.Timestamp, e.timestamp)
+	}
+	return headersDiffer(e, r)
+}
+
+func headersDiffer(e *event, r *simkafka.Record) string {
+	want := append(slices.Clone(e.headers),
+		simkafka.Header{Key: "walrelay-lsn", Value: []byte(e.commit.String())},
+		simkafka.Header{Key: "walrelay-seq", Value: fmt.Append(nil, e.seq)})
+	got := slices.DeleteFunc(slices.Clone(r.Headers), func(h simkafka.Header) bool { return h.Key == "walrelay-source" })
+	if len(got) != len(r.Headers)-1 || len(header(r, "walrelay-source")) != 8 {
+		return "no walrelay-source"
+	}
+	sortHeaders(want)
+	sortHeaders(got)
+	for i := range max(len(want), len(got)) {
+		switch {
+		case i >= len(got):
+			return "no header " + want[i].Key
+		case i >= len(want):
+			return "unexpected header " + got[i].Key
+		case want[i].Key != got[i].Key || !bytes.Equal(want[i].Value, got[i].Value) || (want[i].Value == nil) != (got[i].Value == nil):
+			return fmt.Sprintf("header %s is %q, not %s = %q", got[i].Key, got[i].Value, want[i].Key, want[i].Value)
+		}
+	}
+	return ""
+}
+
+func (t *truth) deadLetterDiffers(e *event, p place, r *simkafka.Record) string {
+	switch {
+	case p.topic != e.topic:
+		return "its dead letter belongs to topic " + e.topic
+	case header(r, "walrelay-error") == nil:
+		return "its dead letter doesn't say why"
+	case !bytes.Equal(r.Value, e.value):
+		return "its dead letter has another value"
+	}
+	return ""
+}
+
+func sortHeaders(h []simkafka.Header) {
+	slices.SortFunc(h, func(a, b simkafka.Header) int {
+		if c := strings.Compare(a.Key, b.Key); c != 0 {
+			return c
+		}
+		return bytes.Compare(a.Value, b.Value)
+	})
+}
+
+func header(r *simkafka.Record, name string) []byte {
+	for i := range r.Headers {
+		if r.Headers[i].Key == name {
+			return r.Headers[i].Value
+		}
+	}
+	return nil
+}
+
+// acked notes what a broker tells the producer.
+func (t *truth) acked(_ string, b *simkafka.Batch) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range b.Records {
+		if e := t.byID[string(header(&b.Records[i], "event-id"))]; e != nil {
+			e.acked = true
+		}
+	}
+}
+
+// undelivered is the first event in commit order that is not acknowledged; nil: none.
+func (t *truth) undelivered() *event {
+	for t.frontier < len(t.order) {
+		if e := t.order[t.frontier]; !e.acked && e.fate == committed {
+			return e
+		}
+		t.frontier++
+	}
+	return nil
+}
+
+// deliveredBy says whether a position claims that e is delivered.
+func deliveredBy(p checkpoint.Position, e *event) bool {
+	return e.commit < p.Safe || p.Open.Commit != 0 && (e.commit < p.Open.Commit || e.commit == p.Open.Commit && e.seq < p.Open.Rows)
+}
+
+// partitionOf is where an event belongs.
+func (t *truth) partitionOf(e *event) int32 {
+	if e.partition >= 0 || e.key == nil {
+		return e.partition
+	}
+	return int32(hasher.ForTopic(e.topic).Partition(&kgo.Record{Key: e.key}, t.partitions))
+}
