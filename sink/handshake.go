@@ -132,9 +132,10 @@ func (c *conn) reauthenticate(ctx context.Context) error {
 
 // sessionEnds plans the re-authentication at 85 to 95 % of the lifetime, as Java's
 // client does, so that relays do not come in step. 0 = the session has no end.
+// Brokers take a second re-authentication within a second for an offence.
 func (c *conn) sessionEnds(lifetime time.Duration) {
 	c.reauthAt = time.Time{}
 	if lifetime > 0 {
-		c.reauthAt = time.Now().Add(lifetime*85/100 + rand.N(lifetime/10+1))
+		c.reauthAt = time.Now().Add(max(lifetime*85/100+rand.N(lifetime/10+1), 1100*time.Millisecond))
 	}
 }

@@ -117,8 +117,11 @@ func (p *peer) explain(op string, err error) error {
 		return refuse("its certificate is not valid: "+invalid.Error(), "have a proper server certificate issued for the broker")
 	case errors.As(err, &remote) && remote.Op == "remote error":
 		alert := strings.TrimPrefix(remote.Err.Error(), "tls: ")
-		return refuse("it refused our side of TLS: "+alert,
-			"if the alert is about a certificate: --kafka-cert-file must be one that the broker's truststore accepts, not expired, with its key in --kafka-key-file")
+		if cfg := p.client.cfg.TLS; cfg != nil && cfg.CertFile == "" && strings.Contains(alert, "certificate") {
+			return refuse(fmt.Sprintf("it asks for a client certificate and got none (%s)", alert), "set --kafka-cert-file and --kafka-key-file")
+		}
+		return refuse(fmt.Sprintf("it refused our side of TLS (%s)", alert),
+			"if the alert is about a certificate: --kafka-cert-file must be one that the broker's truststore accepts, not expired")
 	}
 	return p.error(op, err)
 }
