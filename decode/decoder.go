@@ -60,6 +60,9 @@ func (d *Decoder) Check(cols []Column) error {
 	return err
 }
 
+// Allows says whether events may be published to a topic. Any goroutine may call it.
+func (d *Decoder) Allows(topic string) bool { return d.m.topics.refuse(topic) == "" }
+
 // Start begins a new stream: relations and transactions of the one before are
 // forgotten. Source is the value of the header walrelay-source; "" = no such header.
 func (d *Decoder) Start(source string) {

@@ -49,6 +49,7 @@ func (s *session) produce(ctx context.Context, b *batch) error {
 // is left after settled, or the session breaks. A store that fails is tried again:
 // meanwhile at most two batches are ahead of it.
 func (s *session) save(ctx context.Context) {
+	defer close(s.saved)
 	var (
 		delay  backoff
 		outage outage

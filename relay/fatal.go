@@ -7,6 +7,7 @@ import (
 	"github.com/walrelay/walrelay/checkpoint"
 	"github.com/walrelay/walrelay/decode"
 	"github.com/walrelay/walrelay/replication"
+	"github.com/walrelay/walrelay/sink"
 )
 
 // authPatience is how long refused credentials are tried again: a password that is
@@ -16,6 +17,7 @@ const authPatience = time.Minute
 // fatal says which errors end the process because waiting cannot mend them. All
 // others are outlived.
 func fatal(err error) bool {
+	var code *sink.CodeError
 	switch {
 	case errors.As(err, new(*replication.ContinuityError)): // rows may be missing; only an operator can say that it is all right
 		return true
@@ -26,6 +28,12 @@ func fatal(err error) bool {
 	case errors.As(err, new(*decode.MappingError)): // the table does not fit the mapping
 		return true
 	case errors.As(err, new(*decode.PoisonError)): // policy stop: the same row comes again at each start
+		return true
+	case errors.As(err, new(*sink.WeakTopicError)): // reported only at the start, where nobody relies on us yet
+		return true
+	case errors.As(err, new(*sink.AuthError)): // reported only after authPatience
+		return true
+	case errors.As(err, &code) && code.Fatal(): // the brokers' answer stays the same
 		return true
 	case errors.Is(err, ErrDrainTimeout): // a stop was asked for
 		return true

@@ -9,11 +9,13 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/walrelay/walrelay/replication"
+	"github.com/walrelay/walrelay/sink"
 )
 
 const (
 	idleEvery    = time.Second     // idle positions are proven, saved and confirmed at most this often
-	catalogEvery = 5 * time.Second // and the catalog is looked at at least this often
+	catalogEvery = 5 * time.Second // the catalog is looked at at least this often
+	kafkaEvery   = 3 * time.Second // and the brokers
 )
 
 // idle is the newest LSN that the stream passed while nothing was unacknowledged.
@@ -40,13 +42,13 @@ func (i *idle) hurry() {
 	}
 }
 
-func (i *idle) take() pglogrepl.LSN {
+func (i *idle) seen() pglogrepl.LSN {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.lsn
 }
 
-// watch proves idle positions, and looks at the catalog while events flow.
+// watch looks at the catalog: to prove idle positions, and while events flow.
 func (s *session) watch(ctx context.Context) {
 	tick := time.NewTicker(idleEvery)
 	defer tick.Stop()
@@ -58,19 +60,60 @@ func (s *session) watch(ctx context.Context) {
 		case <-tick.C:
 		case <-s.idle.now:
 		}
-		lsn := s.idle.take()
+		lsn := s.idle.seen()
 		if delivered, _ := s.track.positions(); lsn <= delivered.Safe && time.Since(looked) < catalogEvery {
 			continue
 		}
 		looked = time.Now()
-		if err := s.prove(ctx, lsn); errors.As(err, new(*replication.ContinuityError)) {
+		err := s.prove(ctx, lsn)
+		if errors.As(err, new(*replication.ContinuityError)) {
 			s.fail(err)
 			return
-		} else if err != nil {
-			s.log.Debug().Err(err).Msg("catalog check")
 		}
-		s.measure(ctx)
+		if err == nil {
+			err = s.measure(ctx)
+		}
+		if err != nil {
+			s.log.Debug().Err(err).Msg("side connection")
+		}
 	}
+}
+
+// probe asks the brokers at the start and every few seconds, which keeps readiness
+// true to life also while nothing is written.
+func (s *session) probe(ctx context.Context) {
+	tick := time.NewTicker(kafkaEvery)
+	defer tick.Stop()
+	for {
+		if err := s.checkKafka(ctx); err != nil {
+			s.fail(err)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// checkKafka returns what ends the session: topics that are weak when the process starts, and
+// credentials that are refused for longer than a rotation takes.
+func (s *session) checkKafka(ctx context.Context) error {
+	err := s.cfg.Producer.Check(ctx)
+	var refused *sink.AuthError
+	weak := errors.As(err, new(*sink.WeakTopicError))
+	switch {
+	case weak && !s.kafkaSeen:
+		return err
+	case err == nil || weak:
+		s.kafkaSeen, s.kafkaRefused = true, time.Time{}
+	case errors.As(err, &refused) && s.kafkaRefused.IsZero():
+		s.kafkaRefused = time.Now()
+	case errors.As(err, &refused) && time.Since(s.kafkaRefused) > authPatience:
+		return err
+	}
+	return nil
 }
 
 // prove makes lsn the safe position if the catalog still publishes the outbox.
@@ -93,13 +136,12 @@ func (s *session) prove(ctx context.Context, lsn pglogrepl.LSN) error {
 
 // measure looks at what the stream itself cannot tell: how far the server's WAL has
 // grown, and how much of it the slot may still hold back.
-func (s *session) measure(ctx context.Context) {
+func (s *session) measure(ctx context.Context) error {
 	end, err := s.pg.WALPosition(ctx)
-	if err != nil {
-		s.log.Debug().Err(err).Msg("wal position")
-		return
+	if err == nil {
+		s.metrics.walEnd.Store(uint64(end))
 	}
-	s.metrics.walEnd.Store(uint64(end))
+	return err
 }
 
 // goal is the LSN at which a run with --until ends.

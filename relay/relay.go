@@ -1,13 +1,14 @@
 // Package relay is the pipe from Postgres to Kafka: read, batch, produce, save
 // the position, confirm.
 //
-// Per session with Postgres four goroutines run, each with one owner, which is
+// Per session with Postgres five goroutines run, started and awaited by
 // [Relay.session]:
 //
 //	read     owns the connection: stream → decode → the open batch → hand over
 //	deliver  owns the batch in flight: sink → acknowledged position
 //	save     position → checkpoint → the LSN to confirm
 //	watch    catalog checks, idle positions, lags
+//	probe    are the brokers there?
 //
 // Positions ride with the batches, so one that comes out at the far end proves
 // that all before it is delivered:
@@ -66,14 +67,18 @@ type Config struct {
 
 // Relay carries one outbox to Kafka.
 type Relay struct {
-	cfg      Config
-	log      zerolog.Logger
-	track    *tracker
+	cfg     Config
+	log     zerolog.Logger
+	track   *tracker
+	state   state
+	metrics metrics
+
 	until    pglogrepl.LSN // cfg.Until, or the marker's end once it is emitted
 	known    bool          // track holds a position: an earlier session's, or a saved one
-	verified pglogrepl.LSN // what was delivered when the catalog was last seen to publish the outbox
-	state    state
-	metrics  metrics
+	verified pglogrepl.LSN // what was delivered when the catalog was last seen to publish the outbox; the watch goroutine's during a session
+
+	kafkaSeen    bool      // the brokers have answered; the probe goroutine's, like the next one
+	kafkaRefused time.Time // since when they refuse our credentials
 }
 
 // ErrDrainTimeout is returned when a stop had to leave events in flight. They are
@@ -110,11 +115,17 @@ func (r *Relay) Run(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil && !fatal(err):
 			return nil
-		case errors.As(err, new(*replication.AuthError)) && refused.IsZero():
-			refused = began
-		}
-		if fatal(err) || !refused.IsZero() && time.Since(refused) > authPatience {
+		case fatal(err):
 			return err
+		case errors.As(err, new(*replication.AuthError)):
+			if refused.IsZero() {
+				refused = began
+			}
+			if time.Since(refused) > authPatience {
+				return err
+			}
+		default:
+			refused = time.Time{}
 		}
 		outage.begin(r.log, err)
 		if errors.Is(err, replication.ErrSlotInUse) {
@@ -150,7 +161,7 @@ func (o *outage) begin(log zerolog.Logger, err error) {
 
 func (o *outage) over(log zerolog.Logger) {
 	if !o.since.IsZero() {
-		log.Info().Dur("outage", time.Since(o.since)).Msg("streaming again")
+		log.Info().Int64("outage_ms", time.Since(o.since).Milliseconds()).Msg("streaming again")
 	}
 	*o = outage{}
 }

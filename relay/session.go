@@ -11,7 +11,7 @@ import (
 	"github.com/walrelay/walrelay/replication"
 )
 
-// session is one connection's worth of relaying. Its four goroutines and what
+// session is one connection's worth of relaying. Its goroutines and what
 // each of them owns are told in the package comment.
 type session struct {
 	*Relay
@@ -32,6 +32,7 @@ type session struct {
 	breakOff  context.CancelFunc
 	delivered chan struct{} // closed when the deliver goroutine has ended
 	settled   chan struct{} // closed when the delivered position is final
+	saved     chan struct{} // closed when the save goroutine has ended
 
 	mu     sync.Mutex
 	failed error // why deliver or watch want the session to end
@@ -48,7 +49,7 @@ func (r *Relay) session(ctx context.Context, up func()) error {
 	s := &session{Relay: r, pg: pg,
 		open: newBatch(r.batchBytes()), spare: newBatch(r.batchBytes()),
 		free: make(chan struct{}, 1), work: make(chan *batch, 1),
-		poked: make(chan struct{}, 1), idle: idle{now: make(chan struct{}, 1)}, delivered: make(chan struct{}), settled: make(chan struct{}),
+		poked: make(chan struct{}, 1), idle: idle{now: make(chan struct{}, 1)}, delivered: make(chan struct{}), settled: make(chan struct{}), saved: make(chan struct{}),
 	}
 	s.free <- struct{}{}
 	s.broken, s.breakOff = context.WithCancel(context.WithoutCancel(ctx))
@@ -61,17 +62,13 @@ func (r *Relay) session(ctx context.Context, up func()) error {
 
 	drained, limit, release := s.drainLimit(ctx)
 	defer release()
-	var (
-		side      sync.WaitGroup
-		saved     = make(chan struct{})
-		watching  context.Context
-		stopWatch context.CancelFunc
-	)
-	watching, stopWatch = context.WithCancel(s.broken)
-	defer stopWatch()
-	side.Go(func() { s.deliver(drained) })
-	side.Go(func() { defer close(saved); s.save(drained) })
+	var pipe, side sync.WaitGroup
+	watching, stopWatching := context.WithCancel(s.broken)
+	defer stopWatching()
+	pipe.Go(func() { s.deliver(drained) })
+	pipe.Go(func() { s.save(drained) })
 	side.Go(func() { s.watch(watching) })
+	side.Go(func() { s.probe(watching) })
 
 	err = s.read(ctx)
 
@@ -84,14 +81,15 @@ func (r *Relay) session(ctx context.Context, up func()) error {
 	}
 	close(s.work)
 	s.await(s.delivered)
-	stopWatch()
+	stopWatching()
+	side.Wait()
 	err = errors.Join(err, s.takeFailed())
 	if err == nil && s.goal.reached {
 		err = s.confirmGoal(drained)
 	}
 	close(s.settled)
-	s.await(saved)
-	side.Wait()
+	s.await(s.saved)
+	pipe.Wait()
 	if drained.Err() != nil && !fatal(err) {
 		err = ErrDrainTimeout
 	}

@@ -115,7 +115,7 @@ func (s *settings) checkEvents() error {
 	if err != nil {
 		return usagef("%v", err)
 	}
-	s.relay.Decoder = decoder
+	s.relay.Decoder, s.producer.Allowed = decoder, decoder.Allows
 	return nil
 }
 
