@@ -326,6 +326,59 @@ func TestPgVerify(t *testing.T) {
 	}
 }
 
+// G1: a publication that is dropped under the stream ends it, whether the server calls
+// that an error (until 17) or a notice, with which it would skip our rows (18).
+func TestPgPublicationDropped(t *testing.T) {
+	pg, err := sharedPostgres()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPgTest(t, pg)
+	p.setup()
+	s := p.open()
+	p.exec("INSERT INTO outbox_event (aggregate_id) VALUES ('1')")
+	p.row(s)
+	p.exec("DROP PUBLICATION " + p.cfg.Publication)
+	p.exec("INSERT INTO outbox_event (aggregate_id) VALUES ('2')")
+	defer time.AfterFunc(20*time.Second, s.Wake).Stop()
+	for err == nil {
+		var m replication.Message
+		if m, err = s.Next(); m.Kind == replication.Woken {
+			t.Fatal("the stream goes on")
+		}
+	}
+	if !errors.As(err, new(*replication.ContinuityError)) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A walsender that is terminated is an ordinary fault; a slot that the server gave up
+// is none.
+func TestPgTerminatedAndLost(t *testing.T) {
+	pg := ownPostgres(t, map[string]string{"max_slot_wal_keep_size": "1MB", "max_wal_size": "32MB", "min_wal_size": "32MB"})
+	p := newPgTest(t, pg)
+	p.setup()
+	s := p.open()
+	p.exec(fmt.Sprintf("SELECT pg_terminate_backend(%d)", s.PID))
+	var err error
+	for err == nil {
+		_, err = s.Next()
+	}
+	if errors.As(err, new(*replication.ContinuityError)) || !strings.Contains(err.Error(), "terminat") {
+		t.Errorf("terminated: %v", err)
+	}
+	s.Close(p.ctx)
+	p.must(p.open().Close(p.ctx))
+	for range 4 {
+		p.exec("SELECT pg_logical_emit_message(false, 'x', 'x'), pg_switch_wal()")
+		p.exec("CHECKPOINT")
+	}
+	_, err = replication.Open(p.ctx, p.cfg)
+	if !errors.As(err, new(*replication.ContinuityError)) || !strings.Contains(err.Error(), "invalidated") {
+		t.Errorf("lost: %v", err)
+	}
+}
+
 // G3: only what is confirmed is freed, and a graceful end leaves nothing to repeat. A
 // second session waits, and is told for whom.
 func TestPgConfirm(t *testing.T) {
