@@ -162,10 +162,12 @@ func (f *fixture) stop() {
 	}
 }
 
-// exits waits until the relay has ended by itself.
+// exits waits until the relay has ended, at most until a minute of retries is over.
 func (f *fixture) exits(code int) {
 	f.t.Helper()
-	got, err := f.relay.Wait(f.ctx)
+	ctx, cancel := context.WithTimeout(f.ctx, 100*time.Second)
+	defer cancel()
+	got, err := f.relay.Wait(ctx)
 	f.must(err)
 	if got != code {
 		f.t.Fatalf("exit %d, want %d\n%s", got, code, lastLines(f.relay.Log(), 10))

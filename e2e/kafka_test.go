@@ -27,7 +27,7 @@ func TestBrokerAwayUnderLoad(t *testing.T) {
 	f.breakBroker()
 	broker := f.kafka.Broker(1)
 	f.up()
-	w := f.load(workload.Options{Every: 10 * time.Millisecond})
+	w := f.load(workload.Options{Every: 25 * time.Millisecond, Large: 30_000})
 	f.pass(500 * time.Millisecond)
 	f.must(broker.Kill())
 	f.must(broker.Start(f.ctx))

@@ -35,6 +35,28 @@ func TestUntilNow(t *testing.T) {
 	f.noRepeats()
 }
 
+// G1 G2 G6: a partitioned outbox is one table to its consumers.
+func TestPartitionedOutbox(t *testing.T) {
+	f := newFixture(t, option{unprepared: true})
+	f.exec(f.name, `CREATE TABLE outbox_event (event_id text DEFAULT gen_random_uuid()::text, aggregate_type text, aggregate_id text,
+			event_type text, payload jsonb, topic text, headers jsonb, correlation_id text, idempotency_key text,
+			created_at timestamptz DEFAULT clock_timestamp(), PRIMARY KEY (event_id, aggregate_type)) PARTITION BY LIST (aggregate_type);
+		CREATE TABLE outbox_orders PARTITION OF outbox_event FOR VALUES IN ('`+f.types[0]+`');
+		CREATE TABLE outbox_others PARTITION OF outbox_event DEFAULT`)
+	f.setup()
+	f.watch()
+	f.up()
+	_, err := f.load(workload.Options{Transactions: size(40, 500)}).Wait()
+	f.must(err)
+	f.exec(f.name, "ALTER TABLE outbox_event DETACH PARTITION outbox_orders")
+	f.exec(f.name, "CREATE TABLE outbox_orders_too PARTITION OF outbox_event FOR VALUES IN ('"+f.types[0]+"')")
+	_, err = workload.Start(f.ctx, workload.Options{URL: f.url(), Types: f.types, Seed: seed() + 1, Transactions: 20}).Wait()
+	f.must(err)
+	f.drain()
+	f.stop()
+	f.noRepeats()
+}
+
 // G1 G2 G5: the rows of one COPY share WAL positions; the relay is killed in its middle,
 // then the broker.
 func TestCopyKilledInTheMiddle(t *testing.T) {

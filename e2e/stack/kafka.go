@@ -45,8 +45,14 @@ type Kafka struct {
 
 // Two brokers of three are enough to lead, and to take a record with acks=all.
 func replicationDefaults(brokers int) map[string]string {
+	// A killed broker can register again when its old session has ended.
+	session := 3000
+	if brokers == 1 {
+		session = 1500
+	}
 	rf, isr := min(brokers, 3), max(1, min(brokers, 3)-1)
 	return map[string]string{
+		"broker.session.timeout.ms":                        fmt.Sprint(session),
 		"default.replication.factor":                       fmt.Sprint(rf),
 		"min.insync.replicas":                              fmt.Sprint(isr),
 		"offsets.topic.replication.factor":                 fmt.Sprint(rf),
@@ -69,8 +75,7 @@ var brokerDefaults = map[string]string{
 	"background.threads":                        "2",
 	"log.cleaner.dedupe.buffer.size":            "4194304",
 	"log.cleaner.backoff.ms":                    "1000",
-	"broker.session.timeout.ms":                 "4000",
-	"broker.heartbeat.interval.ms":              "500",
+	"broker.heartbeat.interval.ms":              "300",
 	"controller.quorum.election.timeout.ms":     "500",
 	"controller.quorum.fetch.timeout.ms":        "1000",
 	"controller.quorum.election.backoff.max.ms": "500",
