@@ -6,16 +6,15 @@ func (w *world) analyse() (repeats int) {
 	t := w.truth
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	rank := map[*event]int{}
-	next := map[place]int{}
+	seen := map[*event]place{}
 	for _, l := range t.logs {
 		for _, c := range l.records {
-			rank[c.event] = -1
+			seen[c.event] = l.place
 		}
 	}
+	rank, next := map[*event]int{}, map[place]int{}
 	for _, e := range t.order {
-		if _, seen := rank[e]; seen {
-			p := place{e.topic, t.partitionOf(e)}
+		if p, ok := seen[e]; ok {
 			rank[e] = next[p]
 			next[p]++
 		}

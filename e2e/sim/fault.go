@@ -5,34 +5,184 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/walrelay/walrelay/e2e/sim/simkafka"
+	"github.com/walrelay/walrelay/e2e/sim/simnet"
 )
 
 // Fault is something that goes wrong at a moment of the run.
 type Fault struct {
 	At   time.Duration
-	Kind string // a key of faults
-	A, B int    // which and how many, if it matters
+	Kind string // a name in faults
+	A, B int    // which one, or how many, if it matters
 	D, E time.Duration
 }
 
 func (f Fault) String() string {
-	return fmt.Sprintf("%9.4f  %s %d %d, %s, %s", f.At.Seconds(), f.Kind, f.A, f.B, f.D, f.E)
+	return fmt.Sprintf("%9.4f  %s (%d, %d, %s, %s)", f.At.Seconds(), f.Kind, f.A, f.B, f.D, f.E)
+}
+
+// fault is a kind of fault: how often a plan has it, and what it does.
+type fault struct {
+	name   string
+	weight int
+	do     func(w *world, f Fault)
+}
+
+// faults are those that the relay has to outlive without help.
+var faults = []fault{
+	{"kill", 6, func(w *world, f Fault) { w.kill(f, false) }},
+	{"lose host", 1, func(w *world, f Fault) { w.kill(f, true) }},
+	{"restart", 2, func(w *world, f Fault) { w.restart(f) }},
+	{"disk full", 1, func(w *world, f Fault) { w.mu.Lock(); w.noSpace = time.Now().Add(f.D); w.mu.Unlock() }},
+
+	{"cut", 6, func(w *world, f Fault) { w.onLink(f, (*simnet.Link).Reset) }},
+	{"cut late", 3, func(w *world, f Fault) { w.onLink(f, (*simnet.Link).ResetAfterDelivery) }},
+	{"lose", 3, func(w *world, f Fault) {
+		w.onLink(f, func(l *simnet.Link) {
+			l.Lose(pick(stream(uint64(f.B), 5), simnet.ToServer, simnet.ToClient, simnet.Both))
+		})
+	}},
+	{"stall", 3, func(w *world, f Fault) {
+		w.onLink(f, func(l *simnet.Link) {
+			l.Stall(pick(stream(uint64(f.B), 5), simnet.ToServer, simnet.ToClient, simnet.Both), f.D)
+		})
+	}},
+	{"postgres unreachable", 1, func(w *world, f Fault) { w.unreachable(f, w.pgAddr()) }},
+	{"kafka unreachable", 1, func(w *world, f Fault) { w.unreachable(f, w.kafka.Addrs()...) }},
+
+	{"lose answer", 5, func(w *world, f Fault) { w.kafka.Befall(simkafka.Mishap{Kind: simkafka.LoseAnswer}, 1+f.A%3) }},
+	{"lose request", 2, func(w *world, f Fault) { w.kafka.Befall(simkafka.Mishap{Kind: simkafka.LoseRequest}, 1+f.A%3) }},
+	{"refuse", 3, func(w *world, f Fault) {
+		w.kafka.Befall(simkafka.Mishap{Kind: simkafka.Refuse, Code: refusals[f.B%len(refusals)].Code}, 1+f.A%5)
+	}},
+	{"fail after append", 3, func(w *world, f Fault) {
+		w.kafka.Befall(simkafka.Mishap{Kind: simkafka.FailAfterAppend, Code: afterAppend[f.B%len(afterAppend)].Code}, 1+f.A%3)
+	}},
+	{"late", 2, func(w *world, f Fault) { w.kafka.Befall(simkafka.Mishap{Kind: simkafka.Late, Delay: f.D}, 1+f.A%2) }},
+	{"throttle", 1, func(w *world, f Fault) { w.kafka.Befall(simkafka.Mishap{Kind: simkafka.Throttle, Delay: f.E}, 1+f.A%3) }},
+	{"broker down", 3, func(w *world, f Fault) { w.kafka.Crash(f.A%w.plan.Brokers, f.D) }},
+	{"all brokers down", 1, func(w *world, f Fault) {
+		for i := range w.plan.Brokers {
+			w.kafka.Crash(i, f.D+time.Duration(i)*f.E)
+		}
+	}},
+	{"broker mute", 2, func(w *world, f Fault) { w.kafka.Mute(f.A%w.plan.Brokers, f.D) }},
+	{"out of sync", 2, func(w *world, f Fault) { w.kafka.Shrink(f.A%w.plan.Brokers, f.D) }},
+	{"min isr lost", 1, func(w *world, f Fault) {
+		for i := range w.plan.Brokers {
+			w.kafka.Shrink((f.A+i)%w.plan.Brokers, f.D)
+		}
+	}},
+	{"leaders move", 3, func(w *world, f Fault) { w.kafka.MoveLeaders() }},
+
+	{"postgres crashes", 4, func(w *world, f Fault) { w.pg.Crash(f.D, f.E) }},
+	{"fast shutdown", 3, func(w *world, f Fault) { w.pg.FastShutdown(f.D, f.E, f.A%3 == 0) }},
+	{"walsender terminated", 3, func(w *world, f Fault) { w.pg.TerminateWalsender() }},
+	{"side terminated", 1, func(w *world, f Fault) { w.pg.TerminateSide() }},
+	{"slot occupied", 2, func(w *world, f Fault) { w.pg.Occupy(f.D) }},
+	{"walsender busy", 1, func(w *world, f Fault) { w.pg.Busy(f.D) }},
+}
+
+var refusals = []*kerr.Error{
+	kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.RequestTimedOut, kerr.UnknownTopicOrPartition, kerr.NotEnoughReplicas,
+	kerr.TopicAuthorizationFailed, kerr.KafkaStorageError, kerr.UnknownServerError, kerr.CorruptMessage, kerr.FencedLeaderEpoch,
+}
+
+// afterAppend are answers that leave open whether the records are there.
+var afterAppend = []*kerr.Error{
+	kerr.RequestTimedOut, kerr.NotEnoughReplicasAfterAppend, kerr.UnknownServerError, kerr.NetworkException, kerr.NotLeaderForPartition,
+}
+
+// faultNamed finds a kind.
+func faultNamed(name string) fault {
+	for _, f := range faults {
+		if f.name == name {
+			return f
+		}
+	}
+	panic("no fault " + name)
 }
 
 func newFaults(r *rand.Rand, k Knobs) []Fault {
+	var bag []string
+	for _, f := range faults {
+		for range f.weight {
+			bag = append(bag, f.name)
+		}
+	}
 	var all []Fault
-	for range pick(r, 0, 1, 2, 4, 8, 15) {
-		f := Fault{At: time.Duration(r.Int64N(int64(k.For))), Kind: kinds[r.IntN(len(kinds))], A: r.IntN(64), B: r.IntN(64),
+	n := pick(r, 0, 1, 2, 4, 8, 15)
+	favourite := pick(r, bag...)
+	for range n {
+		f := Fault{At: time.Duration(r.Int64N(int64(k.For))), Kind: pick(r, bag...), A: r.IntN(64), B: r.IntN(64),
 			D: between(r, time.Millisecond, 30*time.Second), E: between(r, time.Millisecond, 5*time.Second)}
+		if r.IntN(4) == 0 {
+			f.Kind = favourite // the same again and again
+		}
+		if r.IntN(4) == 0 && len(all) > 0 {
+			f.At = all[len(all)-1].At + between(r, time.Microsecond, time.Second) // in the middle of another's recovery
+		}
 		all = append(all, f)
 	}
 	slices.SortStableFunc(all, func(a, b Fault) int { return int(a.At - b.At) })
 	return all
 }
 
-// kinds are the faults that a plan draws from; a name that is there twice comes twice as
-// often.
-var kinds = []string{"kill"}
+func (w *world) pgAddr() string { return pgHost + ":5432" }
 
-// faults is what each kind does.
-var faults = map[string]func(w *world, f Fault){}
+// onLink picks a living link, with a preference for the stream.
+func (w *world) onLink(f Fault, do func(*simnet.Link)) {
+	label := []string{"stream", "stream", "kafka", "kafka", "side", ""}[f.A%6]
+	links := w.net.Links(func(l *simnet.Link) bool { return label == "" || l.Label() == label })
+	if len(links) > 0 {
+		l := links[f.B%len(links)]
+		w.note("link %d, %s to %s", l.ID, l.From, l.To)
+		do(l)
+	}
+}
+
+// unreachable has nobody answer at these addresses; the links that there are fall
+// silent for as long.
+func (w *world) unreachable(f Fault, addrs ...string) {
+	for _, addr := range addrs {
+		for _, l := range w.net.Links(func(l *simnet.Link) bool { return l.To == addr }) {
+			l.Stall(simnet.Both, f.D)
+		}
+		w.net.SetReach(addr, simnet.Silent)
+		w.later(f.D, func() { w.net.SetReach(addr, simnet.Up) })
+	}
+}
+
+// kill ends the relay without a warning, and starts another one later.
+func (w *world) kill(f Fault, host bool) {
+	if w.relay == nil {
+		return
+	}
+	w.relay.kill(host)
+	w.past, w.relay = append(w.past, w.relay), nil
+	w.later(f.E, func() { w.relay = w.start() })
+}
+
+// restart stops the relay in good order, as far as the faults allow.
+func (w *world) restart(f Fault) {
+	p := w.relay
+	if p == nil {
+		return
+	}
+	w.note("%s is asked to stop", p.name)
+	p.stop()
+	w.relay = nil
+	w.past = append(w.past, p)
+	select {
+	case <-p.ended:
+		if err := p.err; err != nil && !tolerable(err) {
+			w.fail("G8", "%s did not stop in good order: %v", p.name, err)
+		}
+	case <-time.After(2 * drainTimeout):
+		w.fail("G8", "%s does not stop", p.name)
+	}
+	w.later(f.E, func() { w.relay = w.start() })
+}

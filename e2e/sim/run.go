@@ -2,12 +2,18 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/walrelay/walrelay/e2e/sim/simnet"
+	"github.com/walrelay/walrelay/relay"
 	"github.com/walrelay/walrelay/replication"
 )
 
@@ -21,12 +27,6 @@ type Result struct {
 	Repeats  int
 }
 
-// crash is the end of a process that was not asked for.
-type crash struct {
-	at   time.Time
-	name string
-}
-
 // settle is how long the relay has to deliver everything when all faults are over.
 const settle = 3 * time.Minute
 
@@ -38,17 +38,30 @@ func Run(t *testing.T, plan Plan) (res *Result) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
+	defer func() {
+		if r := recover(); r != nil { // a goroutine is left over, or everything waits for nothing
+			res.Failure = &Failure{Rule: "leak", Text: fmt.Sprintf("%v\n%s", r, stacks())}
+		}
+	}()
 	synctest.Test(t, func(*testing.T) {
 		time.Sleep(time.Until(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)))
 		w := newWorld(plan, filepath.Join(dir, "checkpoint"))
+		res.Timeline = &w.timeline
 		w.run()
 		w.close()
 		if w.broken() == nil {
 			res.Repeats = w.analyse()
 		}
-		res.Failure, res.Timeline, res.Took, res.Events = w.broken(), &w.timeline, time.Since(w.began), len(w.truth.order)
+		res.Failure, res.Took, res.Events = w.broken(), time.Since(w.began), len(w.truth.order)
 	})
 	return res
+}
+
+// stacks are those of all goroutines in bubbles.
+func stacks() string {
+	buf := make([]byte, 1<<20)
+	all := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
+	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return !strings.Contains(s, "synctest bubble") }), "\n\n")
 }
 
 // scratch is a folder in memory where there is one: the checkpoint is saved for real.
@@ -59,27 +72,47 @@ func scratch() string {
 	return ""
 }
 
+// entry is something that the main goroutine does at a moment of the run.
+type entry struct {
+	at time.Duration
+	do func()
+}
+
+// later puts something on the agenda.
+func (w *world) later(d time.Duration, do func()) { w.at(time.Since(w.began)+d, do) }
+
+func (w *world) at(at time.Duration, do func()) {
+	i, _ := slices.BinarySearchFunc(w.agenda, at, func(e entry, at time.Duration) int {
+		if e.at <= at {
+			return -1
+		}
+		return 1
+	})
+	w.agenda = slices.Insert(w.agenda, i, entry{at, do})
+}
+
 // run is the main goroutine's.
 func (w *world) run() {
 	w.relay = w.start()
-	ops, list := w.plan.Ops, w.plan.Faults
-	for len(ops)+len(list) > 0 {
-		if len(list) == 0 || len(ops) > 0 && ops[0].At <= list[0].At {
-			if !w.sleep(ops[0].At) {
-				return
-			}
-			w.do(ops[0])
-			ops = ops[1:]
-			continue
-		}
-		if !w.sleep(list[0].At) {
+	for _, op := range w.plan.Ops {
+		w.at(op.At, func() { w.do(op) })
+	}
+	for _, f := range w.plan.Faults {
+		w.at(f.At, func() {
+			w.note("fault: %s", f)
+			faultNamed(f.Kind).do(w, f)
+		})
+	}
+	w.at(w.plan.For, func() {})
+	for len(w.agenda) > 0 {
+		next := w.agenda[0]
+		w.agenda = w.agenda[1:]
+		if !w.sleep(next.at) {
 			return
 		}
-		w.note("fault: %s", list[0])
-		faults[list[0].Kind](w, list[0])
-		list = list[1:]
+		next.do()
 	}
-	if w.sleep(w.plan.For) && w.heal() {
+	if w.heal() {
 		w.goodbye()
 	}
 }
@@ -91,6 +124,9 @@ func (w *world) heal() bool {
 	w.mu.Lock()
 	w.noSpace = time.Time{}
 	w.mu.Unlock()
+	for _, l := range w.net.Links(func(*simnet.Link) bool { return true }) {
+		l.Bury()
+	}
 	last := time.Since(w.began) + settle
 	for at := time.Since(w.began); ; at += 100 * time.Millisecond {
 		if !w.sleep(at) {
@@ -107,9 +143,15 @@ func (w *world) heal() bool {
 			w.note("all is delivered and confirmed")
 			return true
 		case at < last:
+			continue
+		}
+		for _, s := range w.pg.Sessions() {
+			w.note("postgres: %s", s)
+		}
+		switch {
 		case first != nil:
 			w.fail("G1", "event %s (commit %s seq %d) is not delivered %s after the last fault; ready: %t %s", first.id, first.commit, first.seq, settle, ready, why)
-		case !done:
+		case confirmed < end:
 			w.fail("G8", "the slot stands at %s, the WAL ends at %s, %s after the last fault; ready: %t %s", confirmed, end, settle, ready, why)
 		default:
 			w.fail("G8", "not ready %s after the last fault: %s", settle, why)
@@ -127,6 +169,9 @@ func (w *world) goodbye() {
 	w.relay = w.start()
 	w.sleep(time.Since(w.began) + 3*time.Second)
 }
+
+// tolerable says whether a stop in the middle of faults may end so.
+func tolerable(err error) bool { return errors.Is(err, relay.ErrDrainTimeout) }
 
 // finish stops the relay in good order. It reports whether that worked.
 func (w *world) finish() bool {

@@ -77,10 +77,15 @@ func (w *world) row(r *rand.Rand, op Op, i int) simpg.Row {
 		v["aggregate_id"] = fmt.Appendf(nil, "key-%d", r.IntN(9))
 	}
 	e.key = v["aggregate_id"]
-	if v["payload"] = payload(r, op, i); r.IntN(30) == 0 {
+	largest := op.Large
+	if !w.plan.DeadLetters {
+		largest = min(largest, w.plan.MaxBytes-2000) // what no topic takes would end the relay
+	}
+	if v["payload"] = payload(r, op, i, largest); r.IntN(30) == 0 {
 		v["payload"] = nil
 	}
 	e.value = v["payload"]
+	e.large = len(e.value) > w.plan.MaxBytes-2000
 	if r.IntN(5) == 0 {
 		v["topic"] = []byte(e.topic)
 	}
@@ -113,10 +118,10 @@ func (w *world) row(r *rand.Rand, op Op, i int) simpg.Row {
 	return simpg.Row{Values: v, Tag: e}
 }
 
-func payload(r *rand.Rand, op Op, i int) []byte {
+func payload(r *rand.Rand, op Op, i, largest int) []byte {
 	n := r.IntN(100)
 	if op.Large > 200 && r.IntN(3) == 0 {
-		n = r.IntN(op.Large)
+		n = r.IntN(largest)
 	}
 	b := fmt.Appendf(nil, `{"n": %d, "text": "`, i)
 	for range n {

@@ -32,10 +32,10 @@ type world struct {
 	path string // of the checkpoint file
 
 	// The main goroutine's.
-	relay *process
-	past  []*process
-	lives int
-	crash []crash
+	relay  *process
+	past   []*process
+	lives  int
+	agenda []entry // in the order of time
 
 	mu       sync.Mutex
 	rng      *rand.Rand
@@ -158,4 +158,5 @@ func (w *world) close() {
 			return
 		}
 	}
+	time.Sleep(time.Minute) // what the driver closes in the background is given 15 s
 }

@@ -149,6 +149,17 @@ func (l *Link) Orphan(host bool) {
 	l.wake()
 }
 
+// Bury tells the server of a half-open link that it is dead, as TCP does in the end.
+func (l *Link) Bury() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if up := l.client.out; up.lost || l.server.out.lost {
+		up.lost, up.queue, l.server.out.shut = false, nil, true
+		up.end(l, syscall.ECONNRESET)
+		l.wake()
+	}
+}
+
 // Read returns how many bytes the client end has taken off the link.
 func (l *Link) Read() int64 {
 	l.mu.Lock()

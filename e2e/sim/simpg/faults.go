@@ -51,6 +51,7 @@ func (s *Server) startLater(downFor, startFor time.Duration) {
 				return
 			}
 			s.phase = running
+			s.grown()
 			s.note("takes connections, slot at %s, WAL end %s", s.slot.confirmed, s.end)
 		})
 	})
@@ -175,7 +176,7 @@ func (s *Server) LeavePublication() {
 	s.membership = 0
 	s.record(100)
 	s.note("the table leaves the publication at %s", s.end)
-	s.cond.Broadcast()
+	s.grown()
 }
 
 // JoinPublication puts the table back.
@@ -189,7 +190,7 @@ func (s *Server) JoinPublication() {
 	s.nextOID++
 	s.record(100)
 	s.note("the table joins the publication at %s", s.end)
-	s.cond.Broadcast()
+	s.grown()
 }
 
 // CutStandby stops the standby from receiving WAL, and its copy of the slot from moving.

@@ -197,3 +197,15 @@ func (s *Server) note(format string, args ...any) { s.hooks.Note("postgres: "+fo
 func (s *Server) versionString() string {
 	return fmt.Sprintf("%d.%d", s.cfg.Version/10000, s.cfg.Version%10000)
 }
+
+// Sessions describes every backend, for the timeline.
+func (s *Server) Sessions() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+	for _, ss := range s.sessions {
+		all = append(all, fmt.Sprintf("pid %d of %s, streams: %t, over: %t, sent %s, flushed %s, next %d of %d, pinged %t, done %t, label %s",
+			ss.pid, ss.client, ss.pid == s.slot.pid, ss.over, ss.sent, ss.flushed, ss.next, len(s.txns), ss.pinged, ss.done, ss.conn.Link().Label()))
+	}
+	return all
+}

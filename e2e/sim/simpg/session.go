@@ -23,6 +23,7 @@ type session struct {
 
 	over bool   // it has to end
 	last *fatal // and say this first
+	torn bool   // a message was cut short: nothing may follow it
 	walsender
 }
 
@@ -38,10 +39,10 @@ var (
 // serve is the life of a connection.
 func (s *Server) serve(conn *simnet.Conn) {
 	ss := &session{server: s, conn: conn, backend: pgproto3.NewBackend(conn, conn), client: conn.Link().From}
+	defer ss.exit()
 	if !ss.startup() {
 		return
 	}
-	defer ss.exit()
 	for {
 		m, err := ss.backend.Receive()
 		if err != nil {
@@ -125,12 +126,12 @@ func (ss *session) exit() {
 	s := ss.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ss.last != nil {
+	if ss.last != nil && !ss.torn {
 		ss.conn.SetWriteDeadline(time.Now().Add(time.Second))
 		ss.say(ss.last)
 	}
 	delete(s.sessions, ss.pid)
-	if s.slot.pid == ss.pid {
+	if ss.pid != 0 && s.slot.pid == ss.pid {
 		s.slot.pid = 0
 		s.note("pid %d has freed the slot, confirmed %s", ss.pid, s.slot.confirmed)
 	}

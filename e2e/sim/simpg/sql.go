@@ -61,7 +61,7 @@ func (s *Server) answer(ss *session, sql string) (columns []string, row [][]byte
 		return make([]string, 1), texts(wait), nil
 	case "marker":
 		s.record(64)
-		s.cond.Broadcast()
+		s.grown()
 		return make([]string, 1), texts(s.end), nil
 	case "position":
 		return make([]string, 1), texts(s.end), nil

@@ -97,8 +97,7 @@ func (s *Server) Commit(t *Txn) bool {
 	t.Published, t.columns = s.membership != 0, s.columns
 	s.txns = append(s.txns, t)
 	s.hooks.Committed(t)
-	s.follow()
-	s.cond.Broadcast()
+	s.grown()
 	return true
 }
 
@@ -108,8 +107,11 @@ func (s *Server) Abort(t *Txn) {
 	defer s.mu.Unlock()
 	delete(s.open, t)
 	t.aborted = true
+	if s.phase != running {
+		return
+	}
 	s.record(40)
-	s.cond.Broadcast()
+	s.grown()
 }
 
 // Write is traffic that concerns no outbox: n bytes of WAL.
@@ -120,12 +122,12 @@ func (s *Server) Write(n int) {
 		return
 	}
 	s.record(n)
-	s.follow()
-	s.cond.Broadcast()
+	s.grown()
 }
 
-// follow lets the standby receive the WAL, a little later.
-func (s *Server) follow() {
+// grown tells the walsenders that there is more WAL, and the standby, a little later.
+func (s *Server) grown() {
+	s.cond.Broadcast()
 	end, timeline := s.end, s.timeline
 	time.AfterFunc(time.Duration(s.rng.Int64N(int64(20*time.Millisecond))), func() {
 		s.mu.Lock()
@@ -146,5 +148,5 @@ func (s *Server) AddColumn(c Column) {
 	}
 	s.columns = append(s.columns[:len(s.columns):len(s.columns)], c)
 	s.record(200)
-	s.cond.Broadcast()
+	s.grown()
 }

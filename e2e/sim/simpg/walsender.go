@@ -234,6 +234,7 @@ func (ss *session) write() {
 	_, err := ss.conn.Write(buf)
 	s.mu.Lock()
 	ss.buf = buf[:0]
+	ss.torn = ss.torn || err != nil
 	if err != nil && !ss.over {
 		ss.end(nil)
 	}
