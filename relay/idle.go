@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -66,8 +67,12 @@ func (s *session) watch(ctx context.Context) {
 		}
 		looked = time.Now()
 		err := s.prove(ctx, lsn)
-		if errors.As(err, new(*replication.ContinuityError)) {
+		switch {
+		case errors.As(err, new(*replication.ContinuityError)):
 			s.fail(err)
+			return
+		case errors.Is(err, replication.ErrShutdown): // while the pipe is full, nothing else tells
+			s.fail(fmt.Errorf("%w: %w", errConnection, err))
 			return
 		}
 		if err == nil {
@@ -138,9 +143,15 @@ func (s *session) prove(ctx context.Context, lsn pglogrepl.LSN) error {
 // grown, and how much of it the slot may still hold back.
 func (s *session) measure(ctx context.Context) error {
 	end, err := s.pg.WALPosition(ctx)
-	if err == nil {
-		s.metrics.walEnd.Store(uint64(end))
+	if err != nil {
+		return err
 	}
+	s.metrics.walEnd.Store(uint64(end))
+	left, limited, err := s.pg.Headroom(ctx)
+	if !limited {
+		left = -1
+	}
+	s.metrics.headroom.Store(left)
 	return err
 }
 

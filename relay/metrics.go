@@ -11,11 +11,13 @@ import (
 // acknowledgement. The sink counts what it published.
 type metrics struct {
 	walEnd      atomic.Uint64 // as last asked
+	headroom    atomic.Int64  // as last asked
 	commitToAck prometheus.Histogram
 }
 
 // register makes the relay's positions and state visible.
 func (r *Relay) register(reg prometheus.Registerer) {
+	r.metrics.headroom.Store(-1)
 	r.metrics.commitToAck = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "walrelay_commit_to_ack_seconds",
 		Help:    "From the commit, by the server's clock, to the acknowledgement by the brokers, per transaction.",
@@ -46,6 +48,9 @@ func (r *Relay) register(reg prometheus.Registerer) {
 		gauge("walrelay_lag_bytes", "WAL between the confirmed position and the server's WAL end.", nil, func() float64 {
 			_, saved := r.track.positions()
 			return max(float64(r.metrics.walEnd.Load())-float64(saved.Safe), 0)
+		}),
+		gauge("walrelay_slot_wal_headroom_bytes", "WAL that may still be written before the server gives the slot up; -1: without limit, or not known yet.", nil, func() float64 {
+			return float64(r.metrics.headroom.Load())
 		}),
 		gauge("walrelay_oldest_unpublished_seconds", "Age of the oldest event that was read and is not acknowledged, since its commit.", nil, func() float64 {
 			if t := r.state.oldestInFlight(); !t.IsZero() {

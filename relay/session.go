@@ -73,27 +73,38 @@ func (r *Relay) session(ctx context.Context, up func()) error {
 	err = s.read(ctx)
 
 	// The end: finish the batch in flight, save and confirm it, take leave.
-	if errors.Is(err, errConnection) || errors.As(err, new(*replication.ContinuityError)) {
-		s.breakOff() // another may hold the slot, or rows may be missing: nothing more is saved or confirmed
-	}
 	if fatal(err) {
 		limit()
 	}
 	close(s.work)
-	s.await(s.delivered)
-	stopWatching()
-	side.Wait()
-	err = errors.Join(err, s.takeFailed())
-	if err == nil && s.goal.reached {
-		err = s.confirmGoal(drained)
+	switch {
+	case errors.Is(err, errConnection), errors.As(err, new(*replication.ContinuityError)):
+		// Another relay may hold the slot, or rows may be missing: nothing more is
+		// saved or confirmed. The batch in flight may wait for Kafka for long, and
+		// a server that shuts down waits for us: leave at once.
+		s.breakOff()
+		side.Wait()
+		s.close()
+		<-s.delivered
+	default:
+		s.await(s.delivered)
+		stopWatching()
+		side.Wait()
+		err = errors.Join(err, s.takeFailed())
+		if err == nil && s.goal.reached {
+			err = s.confirmGoal(drained)
+		}
+		close(s.settled)
+		s.await(s.saved)
+		if s.broken.Err() != nil && err == nil {
+			err = errConnection // the last position was not confirmed
+		}
+		defer s.close()
 	}
-	close(s.settled)
-	s.await(s.saved)
 	pipe.Wait()
 	if drained.Err() != nil && !fatal(err) {
 		err = ErrDrainTimeout
 	}
-	s.close()
 	return err
 }
 
@@ -142,10 +153,9 @@ func columns(published []replication.Column) []decode.Column {
 	return cols
 }
 
-// await waits until done is closed and keeps the session alive meanwhile, if it
-// still is.
+// await waits until done is closed and keeps the session alive meanwhile.
 func (s *session) await(done <-chan struct{}) {
-	if s.broken.Err() == nil && s.pg.Hold(done) != nil {
+	if s.pg.Hold(done) != nil {
 		s.breakOff()
 	}
 	<-done

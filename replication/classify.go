@@ -10,8 +10,7 @@ import (
 
 // classify gives a server's error its type by SQLSTATE, wherever what it means
 // doesn't depend on what was asked. What stays untyped is transient: connection
-// faults and every code that isn't here (57P01 terminated, 57P03 starting up or
-// shutting down, 53xxx out of something, 40xxx, XX000 and so on).
+// faults and every code that isn't here (57P01 terminated, 53xxx out of something, 40xxx, XX000 and so on).
 func classify(op string, err error) error {
 	var pe *pgconn.PgError
 	if !errors.As(err, &pe) {
@@ -27,6 +26,8 @@ func classify(op string, err error) error {
 		return &AuthError{Op: "replication: " + op, Err: serverError{pe}, Remedy: "correct user, password or pg_hba.conf"}
 	case pe.Code == "42501": // insufficient_privilege: until somebody grants it
 		return &AuthError{Op: "replication: " + op, Err: serverError{pe}, Remedy: privilegeRemedy(pe)}
+	case pe.Code == "57P03": // cannot_connect_now: starting up, or shutting down as soon as we let it
+		return fmt.Errorf("replication: %s: %w: %s", op, ErrShutdown, pe.Message)
 	case pe.Code == "3D000": // invalid_catalog_name: no such database
 		return &SetupError{Reason: "replication: " + op + ": " + pe.Message, Remedy: "correct the database in --postgres-url"}
 	}

@@ -17,7 +17,7 @@ var (
 
 	// ErrShutdown is returned when the server waits for this session to end, so
 	// that it can shut down.
-	ErrShutdown = errors.New("the server is shutting down")
+	ErrShutdown = errors.New("the server is starting up or shutting down")
 )
 
 // ContinuityError means that committed rows may have been, or would be, skipped.

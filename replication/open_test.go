@@ -50,7 +50,7 @@ func TestG1ChecksBeforeStart(t *testing.T) {
 		{"invalid at START", func(s *server) { s.setAnswer("START", pgErr("55000", "can no longer")) }, "continuity", "can no longer"},
 		{"taken meanwhile", func(s *server) { s.setAnswer("START", pgErr("55006", "active for PID 7")) }, ErrSlotInUse.Error(), "PID 7"},
 		{"taken right after", func(s *server) { s.set("holder", 0, "99") }, "transient", "no longer held"},
-		{"starting up", func(s *server) { s.setAnswer("startup", pgErr("57P03", "starting up")) }, "transient", "starting up"},
+		{"starting up", func(s *server) { s.setAnswer("startup", pgErr("57P03", "starting up")) }, ErrShutdown.Error(), "starting up"},
 		{"too many", func(s *server) { s.setAnswer("startup", pgErr("53300", "exceeds max_wal_senders")) }, "transient", "max_wal_senders"},
 		{"password", func(s *server) { s.setAnswer("startup", pgErr("28P01", "password authentication failed")) }, "auth", "password"},
 		{"pg_hba", func(s *server) { s.setAnswer("startup", pgErr("28000", "no pg_hba.conf entry")) }, "auth", "pg_hba.conf"},
@@ -169,7 +169,7 @@ func TestG8SideConnection(t *testing.T) {
 		srv.conns[2].Close()
 		before := srv.sides
 		for range 1000 {
-			if err := s.Verify(t.Context()); typeOf(err) != "transient" || err == nil {
+			if err := s.Verify(t.Context()); !errors.Is(err, ErrShutdown) {
 				t.Fatalf("got %v", err)
 			}
 			pass(10 * time.Millisecond)

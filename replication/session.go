@@ -148,14 +148,14 @@ func (s *Session) start(ctx context.Context) error {
 
 // Close sends the confirmed position, ends the stream in good order as far as
 // ctx allows, and closes both connections. It returns an error if the server may
-// not have seen that position. No other call may be running.
+// not have seen that position. Calls on the side connection that are running end first.
 func (s *Session) Close(ctx context.Context) error {
 	var err error
 	if !s.broken {
 		s.broken = true
 		err = s.goodbye(ctx)
 	}
-	s.conn.Close(ctx)
+	hangUp(ctx, s.conn)
 	s.side.close(ctx)
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"time"
 
@@ -27,6 +28,9 @@ const (
 	sideTimeout = 5 * time.Second // of a call whose context has no deadline
 	sideBackoff = 5 * time.Second // longest pause between attempts to connect
 )
+
+// never is when a closed side connection is made again.
+var never = time.Unix(1<<40, 0)
 
 func newSide(connect func(ctx context.Context) (*pgconn.PgConn, error)) *side {
 	return &side{connect: connect, lock: make(chan struct{}, 1)}
@@ -55,6 +59,7 @@ func (d *side) row(ctx context.Context, sql string) ([][]byte, error) {
 			return got, nil
 		}
 		if d.conn.IsClosed() {
+			hangUp(ctx, d.conn)
 			d.conn = nil
 			if old && ctx.Err() == nil {
 				continue
@@ -69,7 +74,7 @@ func (d *side) open(ctx context.Context) error {
 		return nil
 	}
 	if now := time.Now(); now.Before(d.next) {
-		return d.err
+		return fmt.Errorf("replication: side connection: %w", d.err)
 	}
 	d.conn, d.err = d.connect(ctx)
 	if d.err == nil {
@@ -81,10 +86,13 @@ func (d *side) open(ctx context.Context) error {
 	return d.err
 }
 
-// close closes the connection for good. No call may run.
+// close closes the connection for good, when a call that is running has ended.
 func (d *side) close(ctx context.Context) {
+	d.lock <- struct{}{}
+	defer func() { <-d.lock }()
+	d.next, d.err = never, net.ErrClosed
 	if d.conn != nil {
-		d.conn.Close(ctx)
+		hangUp(ctx, d.conn)
 		d.conn = nil
 	}
 }
