@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -110,19 +111,40 @@ func connectStream(ctx context.Context, cfg Config, pc *pgconn.Config) (*pgconn.
 	pc = pc.Copy()
 	pc.RuntimeParams["replication"] = "database"
 	var sock *socket
-	pc.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := connect(ctx, pc, func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := cfg.dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
 		sock = &socket{Conn: c, network: network, addr: addr}
 		return sock, nil
-	}
-	conn, err := pgconn.ConnectConfig(ctx, pc)
+	})
 	if err != nil {
 		return nil, nil, classifyConnect("connect to Postgres", err)
 	}
 	return conn, sock, nil
+}
+
+// connect is pgconn.ConnectConfig with a dial that serves only it: the driver would
+// dial again, behind our back, to cancel what a broken connection was doing.
+func connect(ctx context.Context, pc *pgconn.Config, dial pgconn.DialFunc) (*pgconn.PgConn, error) {
+	var done atomic.Bool
+	defer done.Store(true)
+	pc.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if done.Load() {
+			return nil, net.ErrClosed
+		}
+		return dial(ctx, network, addr)
+	}
+	return pgconn.ConnectConfig(ctx, pc)
+}
+
+// hangUp closes a connection. It returns when nothing of it is left: the driver
+// may have closed it before, and be draining it in a goroutine of its own.
+func hangUp(ctx context.Context, conn *pgconn.PgConn) {
+	conn.Close(ctx)
+	conn.Conn().Close()
+	<-conn.CleanupDone()
 }
 
 // errOtherServer keeps the side connection off the other hosts of the
@@ -134,13 +156,12 @@ var errOtherServer = errors.New("not the server that the stream comes from")
 func connectSide(ctx context.Context, cfg Config, pc *pgconn.Config, sock *socket) (*pgconn.PgConn, error) {
 	pc = pc.Copy()
 	pc.RuntimeParams["statement_timeout"] = "10s"
-	pc.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := connect(ctx, pc, func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if network != sock.network || addr != sock.addr {
 			return nil, errOtherServer
 		}
 		return cfg.dial(ctx, network, addr)
-	}
-	conn, err := pgconn.ConnectConfig(ctx, pc)
+	})
 	if err != nil {
 		return nil, classifyConnect("connect to Postgres beside the stream", err)
 	}

@@ -34,7 +34,7 @@ func Setup(ctx context.Context, cfg Config, opts SetupOptions) ([]Step, error) {
 	if err != nil {
 		return nil, classifyConnect("connect to Postgres", err)
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer hangUp(context.WithoutCancel(ctx), conn)
 
 	in := &installer{cfg: cfg, pc: pc, conn: conn}
 	if in.server, in.pid, _, err = readServer(ctx, conn, in.query); err != nil {
@@ -203,7 +203,7 @@ func (in *installer) watchBlocker(ctx context.Context) (who string) {
 	var conn *pgconn.PgConn
 	defer func() {
 		if conn != nil {
-			conn.Close(context.WithoutCancel(ctx))
+			hangUp(context.WithoutCancel(ctx), conn)
 		}
 	}()
 	for {

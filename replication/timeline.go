@@ -20,7 +20,7 @@ func SwitchPoint(ctx context.Context, cfg Config, from, to int32) (pglogrepl.LSN
 	if err != nil {
 		return 0, err
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer hangUp(context.WithoutCancel(ctx), conn)
 	history, err := pglogrepl.TimelineHistory(ctx, conn, to)
 	if err != nil {
 		return 0, classify(fmt.Sprintf("read the history of timeline %d", to), err)
