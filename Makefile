@@ -49,9 +49,9 @@ fuzz: ## each fuzz target for FUZZTIME=20s
 bench: deps build ## latency, throughput and memory on a real stack; prints its settings
 	cd e2e && WALRELAY_BIN=$(CURDIR)/bin/walrelay $(GO) run ./cmd/bench
 
-demo: build ## two minutes of a small shop: events flow, the relay is killed, nothing is lost
-	@bash .ci/deps || echo 'Going on with what is here.'
-	cd e2e && WALRELAY_BIN=$(CURDIR)/bin/walrelay $(GO) run ./cmd/demo
+demo: build ## a minute of a small shop: relay, Kafka and Postgres are killed in turn, and nothing is lost
+	@bash .ci/deps demo || echo 'Going on with what is here.'
+	@cd e2e && WALRELAY_BIN=$(CURDIR)/bin/walrelay $(GO) run ./cmd/demo
 
 stack: deps ## a real Postgres and Kafka to play with, until Ctrl-C
 	cd e2e && $(GO) run ./cmd/stack
