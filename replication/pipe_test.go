@@ -21,7 +21,6 @@ type flow struct {
 	mu       sync.Mutex
 	buf      []byte
 	closed   bool
-	reset    bool // reads fail with a reset instead of EOF
 	deadline time.Time
 	changed  chan struct{} // closed and replaced when any of the above changes
 	reads    int
@@ -54,9 +53,6 @@ func (e *pipeEnd) Read(p []byte) (int, error) {
 			return n, nil
 		case f.closed:
 			f.mu.Unlock()
-			if f.reset {
-				return 0, &net.OpError{Op: "read", Err: os.ErrClosed}
-			}
 			return 0, io.EOF
 		}
 		changed, deadline := f.changed, f.deadline

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"sync"
@@ -14,7 +13,10 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgproto3"
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // server is a scripted Postgres: it speaks the protocol, and answers our
 // statements, by the name in their comment, from a table that a test changes.
@@ -298,5 +300,3 @@ func (s *server) open(cfg Config) (*Session, *stream) {
 	})
 	return sess, st
 }
-
-var _ io.ReadWriteCloser = (*pipeEnd)(nil)
