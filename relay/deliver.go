@@ -32,7 +32,7 @@ func (s *session) produce(ctx context.Context, b *batch) error {
 	if err := s.track.durablyBehind(s.broken, 1); err != nil {
 		return err
 	}
-	if time.Since(s.pg.Heard()) > s.pg.Server.WALSenderTimeout/2 {
+	if time.Since(s.pg.Heard()) > s.silence() {
 		if err := s.pg.HoldsSlot(s.broken); err != nil {
 			return err
 		}
@@ -43,6 +43,15 @@ func (s *session) produce(ctx context.Context, b *batch) error {
 	s.track.acked(b.positionAt(n))
 	s.metrics.acked(b, n)
 	return err
+}
+
+// silence is how long the walsender may be unheard before it has to be asked
+// whether the slot is still ours.
+func (s *session) silence() time.Duration {
+	if t := s.pg.Server.WALSenderTimeout; t > 0 {
+		return t / 2
+	}
+	return 30 * time.Second // it never gives up on us, but a person may end it
 }
 
 // save makes positions durable and confirms them, the latest first, until nothing

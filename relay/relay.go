@@ -175,8 +175,9 @@ func (b *backoff) next() time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// position is the newest position that is known: the saved one, or the one that
-// this process saw acknowledged. It is asked for only while the slot is ours.
+// position is the newest position that is known: the saved one, or one that this
+// process saw acknowledged when the session before was lost already; that is saved now. It is asked for
+// only while the slot is ours.
 func (r *Relay) position(ctx context.Context, s *replication.Session) (checkpoint.Position, error) {
 	fresh := checkpoint.Position{
 		SystemID: s.Server.SystemID, Timeline: s.Server.Timeline,
@@ -190,18 +191,19 @@ func (r *Relay) position(ctx context.Context, s *replication.Session) (checkpoin
 	if err != nil && !errors.Is(err, checkpoint.ErrNone) {
 		return pos, err
 	}
+	saved := err == nil
 	delivered, _ := r.track.positions()
 	switch known := r.known && delivered.SystemID == fresh.SystemID; {
-	case err == nil && known && delivered.Compare(pos) > 0:
-		pos = delivered
-	case err == nil:
-	case known && delivered.Safe >= fresh.Safe:
-		pos = delivered
-	default:
+	case known && saved && delivered.Compare(pos) > 0, known && !saved && delivered.Safe >= fresh.Safe:
+		pos, saved = delivered, r.cfg.Store == nil
+	case !saved:
 		r.log.Info().Stringer("confirmed_lsn", fresh.Safe).Msg("no saved position: the slot's own is trusted")
 		return fresh, nil
 	}
-	return pos, r.continues(ctx, pos, s)
+	if err := r.continues(ctx, pos, s); err != nil || saved {
+		return pos, err
+	}
+	return pos, r.cfg.Store.Save(ctx, pos)
 }
 
 // continues checks that a position speaks of this server's WAL and catalog.
