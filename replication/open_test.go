@@ -81,6 +81,36 @@ func TestG1ChecksBeforeStart(t *testing.T) {
 	}
 }
 
+// G8: a link that falls silent between connecting and the stream is given up, at every
+// step.
+func TestG8OpenOnASilentLink(t *testing.T) {
+	for _, step := range []string{"server", "slot", "IDENTIFY", "catalog", "START", "holder"} {
+		t.Run(step, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := newServer(t)
+				srv.setAnswer(step, answer{silent: true})
+				began := time.Now()
+				_, err := Open(t.Context(), srv.config())
+				if err == nil || typeOf(err) != "transient" {
+					t.Errorf("%s: %v", typeOf(err), err)
+				}
+				if d := time.Since(began); d > openTimeout+20*time.Second {
+					t.Errorf("given up after %s", d)
+				}
+			})
+		})
+	}
+	t.Run("TIMELINE_HISTORY", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			srv := newServer(t)
+			srv.setAnswer("TIMELINE", answer{silent: true})
+			if _, err := SwitchPoint(t.Context(), srv.config(), 1, 2); err == nil || typeOf(err) != "transient" {
+				t.Errorf("%s: %v", typeOf(err), err)
+			}
+		})
+	})
+}
+
 // What Open found is what a session says of itself; the slot as it was read once it
 // was taken, for another relay may have confirmed more until then.
 func TestOpen(t *testing.T) {

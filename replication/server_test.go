@@ -33,10 +33,11 @@ type server struct {
 	done    sync.WaitGroup
 }
 
-// answer is a row (nil values are NULL), no row (nil), or an error.
+// answer is a row (nil values are NULL), no row (nil), an error, or none at all.
 type answer struct {
-	row []any
-	err *pgproto3.ErrorResponse
+	row    []any
+	err    *pgproto3.ErrorResponse
+	silent bool
 }
 
 const walsenderPID = 4711
@@ -166,6 +167,8 @@ func (s *server) answer(back *pgproto3.Backend, sql string) (started bool) {
 	switch {
 	case !known:
 		back.Send(&pgproto3.ErrorResponse{Severity: "ERROR", Code: "42601", Message: "unscripted: " + sql})
+	case a.silent:
+		return false
 	case a.err != nil:
 		back.Send(a.err)
 	case name == "START":

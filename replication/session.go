@@ -98,6 +98,8 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 			s.Close(ctx)
 		}
 	}()
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
@@ -106,6 +108,10 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 	}
 	return s, nil
 }
+
+// openTimeout bounds what comes between connecting and the stream: each step is an
+// answer from memory, and a link that falls silent here is not watched by anything else.
+const openTimeout = 30 * time.Second
 
 // start takes the slot and begins to stream. The start LSN is 0/0, the slot's own
 // position: the server skips in silence up to any other one, even if the LSN

@@ -21,6 +21,8 @@ func SwitchPoint(ctx context.Context, cfg Config, from, to int32) (pglogrepl.LSN
 		return 0, err
 	}
 	defer hangUp(context.WithoutCancel(ctx), conn)
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
 	history, err := pglogrepl.TimelineHistory(ctx, conn, to)
 	if err != nil {
 		return 0, classify(fmt.Sprintf("read the history of timeline %d", to), err)
