@@ -7,7 +7,7 @@ FUZZTIME    ?= 20s
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build deps test test-unit test-e2e test-long lint fmt fuzz bench demo stack compose-check clean
+.PHONY: help build deps test test-unit test-e2e test-long lint fmt fuzz bench bench-compare demo stack compose-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,8 +46,11 @@ fuzz: ## each fuzz target for FUZZTIME=20s
 	  done; \
 	done
 
-bench: deps build ## latency, throughput and memory on a real stack; prints its settings
-	cd e2e && WALRELAY_BIN=$(CURDIR)/bin/walrelay $(GO) run ./cmd/bench
+bench: deps build ## speed, latency and cost on a real stack, about five minutes; bin/bench.json has the numbers too
+	cd e2e && WALRELAY_BIN=$(CURDIR)/bin/walrelay $(GO) run ./cmd/bench -json $(CURDIR)/bin/bench.json $(BENCH)
+
+bench-compare: deps ## two commits in turns: make bench-compare OLD=v1.2.0 NEW=. (the working tree)
+	BENCH='$(BENCH)' bash .ci/benchcompare $(or $(OLD),HEAD) $(or $(NEW),.)
 
 demo: build ## a minute of a small shop: relay, Kafka and Postgres are killed in turn, and nothing is lost
 	@bash .ci/deps demo || echo 'Going on with what is here.'

@@ -11,12 +11,13 @@ import (
 	"path/filepath"
 )
 
-const kafkaVersion = "4.3.1"
+// KafkaVersion is the release that StartKafka runs.
+const KafkaVersion = "4.3.1"
 
 const kafkaPOM = `<project xmlns="http://maven.apache.org/POM/4.0.0">
 <modelVersion>4.0.0</modelVersion><groupId>walrelay</groupId><artifactId>e2e-kafka</artifactId><version>1</version><packaging>pom</packaging>
 <dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>` + kafkaVersion + `</version></dependency>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>` + KafkaVersion + `</version></dependency>
 <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>2.25.4</version></dependency>
 </dependencies></project>
 `
@@ -41,7 +42,7 @@ func (k *Kafka) fetch(ctx context.Context) (err error) {
 	if k.java, err = lookPath("java", "apt-get install openjdk-17-jre-headless"); err != nil {
 		return err
 	}
-	if k.lib, err = cached(ctx, "kafka-"+kafkaVersion, fetchKafka); err != nil {
+	if k.lib, err = cached(ctx, "kafka-"+KafkaVersion, fetchKafka); err != nil {
 		return err
 	}
 	archive, err := k.classArchive(ctx)
@@ -54,7 +55,7 @@ func (k *Kafka) fetch(ctx context.Context) (err error) {
 // it does not fit ignores it.
 func (k *Kafka) classArchive(ctx context.Context) (string, error) {
 	java, _ := filepath.EvalSymlinks(k.java)
-	name := fmt.Sprintf("kafka-%s-classes-%08x", kafkaVersion, crc32.ChecksumIEEE([]byte(java)))
+	name := fmt.Sprintf("kafka-%s-classes-%08x", KafkaVersion, crc32.ChecksumIEEE([]byte(java)))
 	return cached(ctx, name, func(ctx context.Context, dir string) error {
 		trial := &Kafka{opts: KafkaOptions{Brokers: 1}, id: clusterID(), java: k.java, lib: k.lib,
 			jvm: []string{"-XX:ArchiveClassesAtExit=" + filepath.Join(dir, "kafka.jsa")}}
@@ -89,7 +90,7 @@ func clusterID() string {
 // formatFromTemplate does what the storage tool does, without a second JVM for every
 // broker: what the tool writes is kept in the cache, and only the ids are our own.
 func (b *Broker) formatFromTemplate(ctx context.Context) error {
-	template, err := cached(ctx, fmt.Sprintf("kafka-%s-formatted", kafkaVersion), func(ctx context.Context, dir string) error {
+	template, err := cached(ctx, fmt.Sprintf("kafka-%s-formatted", KafkaVersion), func(ctx context.Context, dir string) error {
 		config := filepath.Join(dir, "server.properties")
 		lines := fmt.Sprintf("process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:1\n"+
 			"listeners=CONTROLLER://127.0.0.1:1,PLAINTEXT://127.0.0.1:2\ncontroller.listener.names=CONTROLLER\nlog.dirs=%s\n", dir)
