@@ -54,7 +54,7 @@ bench-compare: deps ## two commits in turns: make bench-compare OLD=v1.2.0 NEW=.
 
 demo: build ## a minute of a small shop: relay, Kafka and Postgres are killed in turn, and nothing is lost
 	@bash .ci/deps demo || echo 'Going on with what is here.'
-	@cd e2e && WALRELAY_BIN=$(CURDIR)/bin/walrelay $(GO) run ./cmd/demo
+	cd e2e && WALRELAY_BIN=$(CURDIR)/bin/walrelay $(GO) run ./cmd/demo
 
 stack: deps ## a real Postgres and Kafka to play with, until Ctrl-C
 	cd e2e && $(GO) run ./cmd/stack
