@@ -23,7 +23,7 @@ func (f *fixture) breakBroker() {
 // G1 G2 G5 G8: kill -9 of the broker under load, and its absence. The relay stays, says
 // once what is wrong, and repeats nothing.
 func TestBrokerAwayUnderLoad(t *testing.T) {
-	f := newFixture(t, option{})
+	f := newFixture(t, option{direct: true})
 	f.breakBroker()
 	broker := f.kafka.Broker(1)
 	f.up()

@@ -60,7 +60,7 @@ func TestPartitionedOutbox(t *testing.T) {
 // G1 G2 G5: the rows of one COPY share WAL positions; the relay is killed in its middle,
 // then the broker.
 func TestCopyKilledInTheMiddle(t *testing.T) {
-	f := newFixture(t, option{})
+	f := newFixture(t, option{direct: true})
 	rows := size(60_000, 400_000)
 	f.must(workload.Copy(f.ctx, f.url(), table, f.types[0], "copy-a-", rows, 100))
 	f.must(f.relay.Start())
@@ -89,7 +89,7 @@ func TestCopyKilledInTheMiddle(t *testing.T) {
 
 // G1 G2 G4: kill -9 of the relay at random moments under load, also while it starts.
 func TestKilledUnderLoad(t *testing.T) {
-	f := newFixture(t, option{})
+	f := newFixture(t, option{direct: true})
 	kills := size(20, 200)
 	w := f.load(workload.Options{Every: 8 * time.Millisecond})
 	rng := newRand(1)
@@ -113,7 +113,7 @@ func TestKilledUnderLoad(t *testing.T) {
 
 // G5: a graceful stop under load repeats nothing.
 func TestGracefulStopRepeatsNothing(t *testing.T) {
-	f := newFixture(t, option{})
+	f := newFixture(t, option{direct: true})
 	w := f.load(workload.Options{Every: 4 * time.Millisecond})
 	rng := newRand(2)
 	for range size(10, 100) {

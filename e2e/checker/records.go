@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -73,10 +74,25 @@ func (t Topics) Read(ctx context.Context) (Observed, error) {
 	return observed, nil
 }
 
+// Count is how many offsets the topics have used: records, and control records.
+func (t Topics) Count(ctx context.Context) (n int64, err error) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(t.Brokers, ",")...))
+	if err != nil {
+		return 0, fmt.Errorf("checker: %w", err)
+	}
+	defer client.Close()
+	ends, err := patiently(ctx, kadm.NewClient(client).ListEndOffsets, t.Names)
+	if err != nil {
+		return 0, fmt.Errorf("checker: count records: %w", err)
+	}
+	ends.Each(func(o kadm.ListedOffset) { n += o.Offset })
+	return n, nil
+}
+
 // plan sets the client up to read every partition from its start, and says to where.
 func (t Topics) plan(ctx context.Context, client *kgo.Client) (Observed, map[Place]int64, error) {
 	admin := kadm.NewClient(client)
-	starts, err := admin.ListStartOffsets(ctx, t.Names...)
+	starts, err := patiently(ctx, admin.ListStartOffsets, t.Names)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -84,11 +100,8 @@ func (t Topics) plan(ctx context.Context, client *kgo.Client) (Observed, map[Pla
 	if t.Committed {
 		list = admin.ListCommittedOffsets
 	}
-	ends, err := list(ctx, t.Names...)
+	ends, err := patiently(ctx, list, t.Names)
 	if err != nil {
-		return nil, nil, err
-	}
-	if err := ends.Error(); err != nil {
 		return nil, nil, err
 	}
 	observed, left, from := Observed{}, map[Place]int64{}, map[string]map[int32]kgo.Offset{}
@@ -107,6 +120,28 @@ func (t Topics) plan(ctx context.Context, client *kgo.Client) (Observed, map[Pla
 	})
 	client.AddConsumePartitions(from)
 	return observed, left, nil
+}
+
+// patiently asks for offsets until all partitions answer: one may be without a leader
+// for a moment.
+func patiently(ctx context.Context, list func(context.Context, ...string) (kadm.ListedOffsets, error), topics []string) (kadm.ListedOffsets, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		offsets, err := list(ctx, topics...)
+		if err == nil {
+			if err = offsets.Error(); err == nil {
+				return offsets, nil
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 func newRecord(r *kgo.Record) Record {

@@ -45,10 +45,11 @@ type Kafka struct {
 
 // Two brokers of three are enough to lead, and to take a record with acks=all.
 func replicationDefaults(brokers int) map[string]string {
-	// A killed broker can register again when its old session has ended.
-	session := 3000
+	// A killed broker can register again only when its old session has ended; but one
+	// that a busy machine starves must not be taken for dead.
+	session := 6000
 	if brokers == 1 {
-		session = 1500
+		session = 4000
 	}
 	rf, isr := min(brokers, 3), max(1, min(brokers, 3)-1)
 	return map[string]string{
