@@ -88,7 +88,7 @@ var codes = [...]code{
 	{33, "UNSUPPORTED_SASL_MECHANISM", operator, "the listener does not offer the configured SASL mechanism"},
 	{34, "ILLEGAL_SASL_STATE", operator, "the listener wants another authentication than is configured"},
 	{35, "UNSUPPORTED_VERSION", fatal, "the broker is too old for record batches with headers and sequences (Kafka 0.11)"},
-	{36, "TOPIC_ALREADY_EXISTS", done, "somebody else created the topic first"},
+	{36, "TOPIC_ALREADY_EXISTS", retry, "somebody else created the topic first: it is there when it is asked for again"},
 	{37, "INVALID_PARTITIONS", operator, "the topic cannot be created with this number of partitions"},
 	{38, "INVALID_REPLICATION_FACTOR", operator, "the topic cannot be created with more replicas than there are brokers"},
 	{39, "INVALID_REPLICA_ASSIGNMENT", operator, "the topic cannot be created with this replica assignment"},

@@ -35,3 +35,12 @@ func TestG8UnknownCodeIsTriedAgain(t *testing.T) {
 		}
 	}
 }
+
+// G1: two answers mean that a batch is in the log, and no other.
+func TestG1OnlyTwoCodesAreSuccess(t *testing.T) {
+	for _, c := range codes {
+		if want := c.name == "NONE" || c.name == "DUPLICATE_SEQUENCE_NUMBER"; (c.action == done) != want {
+			t.Errorf("%s: %v", c.name, c.action)
+		}
+	}
+}

@@ -91,15 +91,17 @@ func (p *Producer) createMissing(ctx context.Context, s *sight) error {
 		return fmt.Errorf("sink: create topics %s: %w", strings.Join(names, ", "), err)
 	}
 	for _, t := range m.(*createtopics.Response).Topics {
-		if lookup(t.ErrorCode).action == done {
+		switch kafka.Error(t.ErrorCode) {
+		case 0:
 			p.log.Info().Str("topic", t.Name).Int32("partitions", p.create.Partitions).
 				Int16("replication", p.create.Replication).Msg("topic created")
-			continue
+		case kafka.TopicAlreadyExists: // somebody was quicker
+		default:
+			if s.refused == nil {
+				s.refused = make(map[string]refused)
+			}
+			s.refused[t.Name] = refused{t.ErrorCode, t.ErrorMessage}
 		}
-		if s.refused == nil {
-			s.refused = make(map[string]refused)
-		}
-		s.refused[t.Name] = refused{t.ErrorCode, t.ErrorMessage}
 	}
 	p.cluster.Refresh(names...)
 	again, err := p.cluster.Metadata(ctx, names...)
