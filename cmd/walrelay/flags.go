@@ -23,6 +23,7 @@ type settings struct {
 	sasl       sink.SASLConfig
 	checkpoint string // path of the file; "" = none
 	http       string
+	pprof      bool
 
 	config    string
 	logLevel  string
@@ -114,6 +115,8 @@ func newSettings(stderr io.Writer) *settings {
 			usage: "file:PATH, or none to trust the slot alone"},
 		{group: groupRelay, name: "http", arg: "ADDR", def: "127.0.0.1:9464", set: listenAddress(&s.http),
 			usage: "address of /metrics, /healthz and /readyz; off for none"},
+		{group: groupRelay, name: "pprof", shown: "off", set: boolean(&s.pprof),
+			usage: "also serve profiles of the process there, under /debug/pprof/"},
 		{group: groupRelay, name: "drain-timeout", arg: "TIME", def: "30s", set: duration(&s.relay.DrainTimeout),
 			usage: "how long a stop waits for what is in flight; 0s: as long as it takes"},
 		{group: groupRelay, name: "log-level", arg: "LEVEL", def: "info", set: oneOf(&s.logLevel, "trace", "debug", "info", "warn", "error"),

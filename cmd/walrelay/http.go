@@ -7,6 +7,7 @@ import (
 	stdlog "log"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -19,10 +20,10 @@ import (
 // maxHTTPConns bounds what stuck or hostile probers can hold.
 const maxHTTPConns = 64
 
-// serveHTTP serves /metrics, /healthz and /readyz on addr until stop is called;
-// "off" serves nothing. ready is asked for each /readyz; its reason may be read by
+// serveHTTP serves /metrics, /healthz and /readyz, and profiles where that is asked
+// for, on addr until stop is called; "off" serves nothing. ready is asked for each /readyz; its reason may be read by
 // anybody who reaches the address. An address that cannot be had is a usage error.
-func serveHTTP(addr string, metrics prometheus.Gatherer, ready func() (ok bool, reason string), log zerolog.Logger) (stop func(), err error) {
+func serveHTTP(addr string, profiles bool, metrics prometheus.Gatherer, ready func() (ok bool, reason string), log zerolog.Logger) (stop func(), err error) {
 	if addr == "off" {
 		return func() {}, nil
 	}
@@ -39,7 +40,7 @@ func serveHTTP(addr string, metrics prometheus.Gatherer, ready func() (ok bool, 
 	}
 	var conns atomic.Int32
 	server := &http.Server{
-		Handler:        routes(metrics, ready),
+		Handler:        routes(profiles, metrics, ready),
 		ReadTimeout:    5 * time.Second,
 		WriteTimeout:   15 * time.Second,
 		IdleTimeout:    time.Minute,
@@ -75,7 +76,7 @@ func serveHTTP(addr string, metrics prometheus.Gatherer, ready func() (ok bool, 
 }
 
 // routes are read-only: GET and HEAD, and no request has a body to read.
-func routes(metrics prometheus.Gatherer, ready func() (bool, string)) http.Handler {
+func routes(profiles bool, metrics prometheus.Gatherer, ready func() (bool, string)) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
 		MaxRequestsInFlight: 4,
@@ -92,5 +93,10 @@ func routes(metrics prometheus.Gatherer, ready func() (bool, string)) http.Handl
 		}
 		io.WriteString(w, "ok\n")
 	})
+	if profiles { // not cmdline: it may hold a password
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
 	return http.MaxBytesHandler(mux, 0)
 }

@@ -16,7 +16,7 @@ func TestRoutes(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "walrelay_test_total", Help: "h"}))
 	ok, reason := false, "not streaming"
-	server := httptest.NewServer(routes(registry, func() (bool, string) { return ok, reason }))
+	server := httptest.NewServer(routes(false, registry, func() (bool, string) { return ok, reason }))
 	defer server.Close()
 	ask := func(method, path string) (int, string) {
 		t.Helper()
@@ -59,6 +59,17 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
+func TestProfilesAreServedOnRequest(t *testing.T) {
+	handler := routes(true, prometheus.NewRegistry(), func() (bool, string) { return true, "" })
+	for path, code := range map[string]int{"/debug/pprof/": 200, "/debug/pprof/heap": 200, "/debug/pprof/cmdline": 404} {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, httptest.NewRequest("GET", path, nil))
+		if answer.Code != code {
+			t.Errorf("%s: %d, not %d", path, answer.Code, code)
+		}
+	}
+}
+
 func TestServeHTTPStopsAndNamesATakenAddress(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	ready := func() (bool, string) { return true, "" }
@@ -67,14 +78,14 @@ func TestServeHTTPStopsAndNamesATakenAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	addr := taken.Addr().String()
-	if _, err := serveHTTP(addr, registry, ready, zerolog.Nop()); exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--http off") {
+	if _, err := serveHTTP(addr, false, registry, ready, zerolog.Nop()); exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--http off") {
 		t.Errorf("taken address: %v", err)
 	}
-	if _, err := serveHTTP("192.0.2.1:1", registry, ready, zerolog.Nop()); exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--http off") {
+	if _, err := serveHTTP("192.0.2.1:1", false, registry, ready, zerolog.Nop()); exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--http off") {
 		t.Errorf("foreign address: %v", err)
 	}
 	taken.Close()
-	stop, err := serveHTTP(addr, registry, ready, zerolog.Nop())
+	stop, err := serveHTTP(addr, false, registry, ready, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +98,7 @@ func TestServeHTTPStopsAndNamesATakenAddress(t *testing.T) {
 	if _, err := net.Dial("tcp", addr); err == nil {
 		t.Error("still listening after stop")
 	}
-	if stop, err := serveHTTP("off", registry, ready, zerolog.Nop()); err != nil {
+	if stop, err := serveHTTP("off", false, registry, ready, zerolog.Nop()); err != nil {
 		t.Error(err)
 	} else {
 		stop()

@@ -47,7 +47,7 @@ func (s *settings) load(c *cli.Context) error {
 		return usagef("unexpected argument %q: options start with two dashes, and their values follow them", c.Args().First())
 	}
 	s.warn()
-	return cmp.Or(s.checkPostgres(), s.checkKafka(), s.checkEvents())
+	return cmp.Or(s.checkKafka(), s.checkEvents())
 }
 
 // warn logs what works and is not as it should be.
@@ -62,7 +62,8 @@ func (s *settings) warn() {
 	}
 }
 
-func (s *settings) checkPostgres() error {
+// needPostgres is an error where no option and no libpq variable says which database.
+func (s *settings) needPostgres() error {
 	if s.relay.Postgres.URL == "" && os.Getenv("PGHOST")+os.Getenv("PGSERVICE")+os.Getenv("PGDATABASE") == "" {
 		return usagef("--postgres-url is missing: give the database as postgres://USER@HOST:PORT/DATABASE, or by PGHOST and PGDATABASE")
 	}

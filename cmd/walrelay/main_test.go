@@ -83,6 +83,17 @@ func TestPanicIsNotAUsageError(t *testing.T) {
 	}
 }
 
+// The SQL can be read before there is a database.
+func TestSetupPrintNeedsNoDatabase(t *testing.T) {
+	for _, name := range []string{"PGHOST", "PGSERVICE", "PGDATABASE", "WALRELAY_POSTGRES_URL"} {
+		t.Setenv(name, "")
+	}
+	code, stdout, stderr := command(t, "setup", "--create-table", "--role", "walrelay", "--print")
+	if code != exitOK || stderr != "" || !strings.Contains(stdout, "CREATE PUBLICATION") {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+}
+
 func TestUsageErrorsAreOneHelpfulLine(t *testing.T) {
 	for _, name := range []string{"PGHOST", "PGSERVICE", "PGDATABASE"} {
 		t.Setenv(name, "")

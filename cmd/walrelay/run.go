@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/urfave/cli/v2"
@@ -19,7 +21,7 @@ func runCommand(s *settings) *cli.Command {
 				usage: "stop when all that was committed before this LSN is delivered and confirmed"},
 		}, s.options...)),
 		Action: func(c *cli.Context) error {
-			if err := s.load(c); err != nil {
+			if err := cmp.Or(s.load(c), s.needPostgres()); err != nil {
 				return err
 			}
 			return s.run(c)
@@ -40,7 +42,7 @@ func (s *settings) run(c *cli.Context) error {
 		return err
 	}
 	r := relay.New(s.relay)
-	stop, err := serveHTTP(s.http, metrics, r.Ready, s.log)
+	stop, err := serveHTTP(s.http, s.pprof, metrics, r.Ready, s.log)
 	if err != nil {
 		return err
 	}

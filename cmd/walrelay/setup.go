@@ -39,6 +39,9 @@ func setupCommand(s *settings) *cli.Command {
 				}
 				return replication.WriteSQL(c.App.Writer, steps)
 			}
+			if err := s.needPostgres(); err != nil {
+				return err
+			}
 			steps, err := setup(c.Context, timeout, s.relay.Postgres, opts)
 			writeSteps(c.App.Writer, steps)
 			return err
