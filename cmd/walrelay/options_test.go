@@ -23,6 +23,7 @@ var samples = map[string][3]string{
 	"slot":                           {"a", "b", "c_1"},
 	"kafka-brokers":                  {"a:1,b:2", "b:2", "c:3,[::1]:4"},
 	"kafka-tls":                      {"true", "true", "true"},
+	"pprof":                          {"true", "true", "true"},
 	"kafka-ca-file":                  {"%s/a", "%s/b", "%s/c"},
 	"kafka-cert-file":                {"%s/a", "%s/b", "%s/c"},
 	"kafka-key-file":                 {"%s/a", "%s/b", "%s/c"},
