@@ -3,6 +3,7 @@ package replication
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -118,6 +119,8 @@ func TestOpen(t *testing.T) {
 		srv := newServer(t)
 		srv.set("catalog", 6, "0")
 		srv.set("catalog", 9, `["id"]`)
+		srv.setAnswer("side slot", answer{row: append([]any(nil), srv.answers["slot"].row...)})
+		srv.set("side slot", 7, "0/1000180", fmt.Sprint(walsenderPID))
 		cfg := srv.config()
 		cfg.Table, cfg.Publication, cfg.Slot = Table{`We"ird`, "o'utbox"}, `Pub'"x`, "0slot"
 		s, st := srv.open(cfg)
@@ -127,7 +130,7 @@ func TestOpen(t *testing.T) {
 		if srv := (Server{"7000000000000000001", 1, 0x1800000, 150018, time.Minute, "appdb"}); s.Server != srv {
 			t.Errorf("got %+v", s.Server)
 		}
-		if s.Slot != (Slot{Confirmed: slotConfirmed, Restart: 0x1000000}) || s.Catalog != (Catalog{16400, 0, 16390}) || s.PID != walsenderPID {
+		if s.Slot != (Slot{Confirmed: 0x1000180, Restart: 0x1000000}) || s.Catalog != (Catalog{16400, 0, 16390}) || s.PID != walsenderPID {
 			t.Errorf("got %+v %+v %d", s.Slot, s.Catalog, s.PID)
 		}
 		if len(s.Columns) != 1 || s.Columns[0] != (Column{"id", 25, "text"}) {

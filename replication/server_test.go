@@ -26,7 +26,7 @@ type server struct {
 	mute    atomic.Bool  // requests for a sign of life stay unanswered
 
 	mu      sync.Mutex
-	answers map[string]answer
+	answers map[string]answer // under "side NAME" what only the side connection gets
 	asked   []string // names of the statements, and replication commands
 	sides   int      // ordinary connections that were opened
 	conns   []net.Conn
@@ -146,7 +146,7 @@ func (s *server) serve(c net.Conn) {
 		if !ok {
 			return
 		}
-		if s.answer(back, q.String) {
+		if s.answer(back, q.String, startup.Parameters["replication"] == "") {
 			s.stream(c, back, q.String)
 			return
 		}
@@ -154,7 +154,7 @@ func (s *server) serve(c net.Conn) {
 }
 
 // answer reports whether the statement began a stream.
-func (s *server) answer(back *pgproto3.Backend, sql string) (started bool) {
+func (s *server) answer(back *pgproto3.Backend, sql string, side bool) (started bool) {
 	name := strings.Fields(sql)[0]
 	if rest, ok := strings.CutPrefix(sql, "/* walrelay: "); ok {
 		name, _, _ = strings.Cut(rest, " ")
@@ -163,6 +163,9 @@ func (s *server) answer(back *pgproto3.Backend, sql string) (started bool) {
 	s.mu.Lock()
 	s.asked = append(s.asked, name)
 	a, known := s.answers[name]
+	if other, ok := s.answers["side "+name]; ok && side {
+		a = other
+	}
 	s.mu.Unlock()
 	switch {
 	case !known:

@@ -74,7 +74,7 @@ func (d *side) open(ctx context.Context) error {
 		return nil
 	}
 	if now := time.Now(); now.Before(d.next) {
-		return fmt.Errorf("replication: side connection: %w", d.err)
+		return d.err
 	}
 	d.conn, d.err = d.connect(ctx)
 	if d.err == nil {
@@ -90,7 +90,7 @@ func (d *side) open(ctx context.Context) error {
 func (d *side) close(ctx context.Context) {
 	d.lock <- struct{}{}
 	defer func() { <-d.lock }()
-	d.next, d.err = never, net.ErrClosed
+	d.next, d.err = never, fmt.Errorf("replication: side connection: %w", net.ErrClosed)
 	if d.conn != nil {
 		hangUp(ctx, d.conn)
 		d.conn = nil
