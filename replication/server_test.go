@@ -27,8 +27,8 @@ type server struct {
 
 	mu      sync.Mutex
 	answers map[string]answer // under "side NAME" what only the side connection gets
-	asked   []string // names of the statements, and replication commands
-	sides   int      // ordinary connections that were opened
+	asked   []string          // names of the statements, and replication commands
+	sides   int               // ordinary connections that were opened
 	conns   []net.Conn
 	done    sync.WaitGroup
 }
