@@ -41,6 +41,11 @@ func classifyConnect(op string, err error) error {
 		switch pe.Code {
 		case "42704", "22023": // a setting that this server doesn't know, or a value that it refuses
 			return &SetupError{Reason: "replication: " + op + ": " + pe.Message, Remedy: "take the parameter out of --postgres-url or PGOPTIONS"}
+		case "53300": // too_many_connections: all senders are busy now, unless there are none at all
+			if strings.Contains(pe.Message, "max_wal_senders") && strings.Contains(pe.Message, " 0)") {
+				return &SetupError{Reason: "replication: the server runs with max_wal_senders = 0",
+					Remedy: "ALTER SYSTEM SET max_wal_senders = 10; then restart Postgres"}
+			}
 		}
 	}
 	return classify(op, err)
