@@ -69,6 +69,9 @@ func (s *session) save(ctx context.Context) {
 		settled := s.settled
 		if due {
 			err := s.store(ctx, pos)
+			if s.broken.Err() != nil {
+				return // the next session knows from memory what is not saved
+			}
 			s.state.unsaved(err)
 			if err == nil {
 				delay = backoff{}

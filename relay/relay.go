@@ -193,8 +193,11 @@ func (r *Relay) position(ctx context.Context, s *replication.Session) (checkpoin
 	}
 	saved := err == nil
 	delivered, _ := r.track.positions()
-	switch known := r.known && delivered.SystemID == fresh.SystemID; {
-	case known && saved && delivered.Compare(pos) > 0, known && !saved && delivered.Safe >= fresh.Safe:
+	// Where nothing is saved, another relay may have confirmed more than is known here; but
+	// with a store it would have saved that first.
+	overtaken := r.cfg.Store == nil && delivered.SystemID == fresh.SystemID && delivered.Safe < fresh.Safe
+	switch {
+	case r.known && saved && delivered.Compare(pos) > 0, r.known && !saved && !overtaken:
 		pos, saved = delivered, r.cfg.Store == nil
 	case !saved:
 		r.log.Info().Stringer("confirmed_lsn", fresh.Safe).Msg("no saved position: the slot's own is trusted")
@@ -227,6 +230,9 @@ func (r *Relay) continues(ctx context.Context, pos checkpoint.Position, s *repli
 		if delivered > at {
 			return refuse(at, delivered, "the server was promoted to timeline %d at %s, but events up to %s were delivered from timeline %d: the promoted server lost them", s.Server.Timeline, at, delivered, pos.Timeline)
 		}
+	}
+	if delivered > s.Server.WALEnd {
+		return refuse(s.Server.WALEnd, delivered, "the server's WAL ends at %s, but events up to %s were delivered: the cluster was restored to an earlier state", s.Server.WALEnd, delivered)
 	}
 	if was, is := pos.Catalog, checkpoint.Catalog(s.Catalog); was != (checkpoint.Catalog{}) && was != is {
 		return refuse(pos.Safe, s.Server.WALEnd, "table or publication were replaced, or the table left the publication and came back, since the position was saved: rows written in between were not streamed")

@@ -17,7 +17,7 @@ type state struct {
 func (s *state) up() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.streaming, s.reason = true, ""
+	s.streaming, s.reason, s.saving = true, "", nil
 }
 
 func (s *state) lost(err error) {
