@@ -52,9 +52,12 @@ bench: deps build ## speed, latency and cost on a real stack, about five minutes
 bench-compare: deps ## two commits in turns: make bench-compare OLD=v1.2.0 NEW=. (the working tree)
 	BENCH='$(BENCH)' bash .ci/benchcompare $(or $(OLD),HEAD) $(or $(NEW),.)
 
+# With the flags of build, so that what it has compiled is not compiled again; and
+# not by go run, which would leave the program behind when it is terminated.
 demo: build ## a minute of a small shop: relay, Kafka and Postgres are killed in turn, and nothing is lost
 	@bash .ci/deps demo || echo 'Going on with what is here.'
-	cd e2e && WALRELAY_BIN=$(CURDIR)/bin/walrelay $(GO) run ./cmd/demo
+	cd e2e && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/demo ./cmd/demo
+	@WALRELAY_BIN=bin/walrelay exec bin/demo
 
 stack: deps ## a real Postgres and Kafka to play with, until Ctrl-C
 	cd e2e && $(GO) run ./cmd/stack

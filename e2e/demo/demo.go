@@ -60,7 +60,7 @@ func Run(ctx context.Context, out *os.File) (err error) {
 	if err := d.start(up); err != nil {
 		return err
 	}
-	ctx, cancel = context.WithTimeoutCause(ctx, 110*time.Second, errors.New("the demo takes too long"))
+	ctx, cancel = context.WithTimeoutCause(ctx, 170*time.Second, errors.New("the demo takes too long"))
 	defer cancel()
 	for _, act := range []func(context.Context) error{d.setUp, d.open, d.killRelay, d.killBroker, d.crashPostgres, d.prove} {
 		if err := act(ctx); err != nil {
