@@ -32,6 +32,7 @@ type Options struct {
 	Idle      time.Duration
 	Binary    bool     // also pg_recvlogical in binary
 	Args      []string // further options of the relays in drains
+	Profiles  string   // folder for CPU profiles of drains; "": none
 	Progress  io.Writer
 }
 
@@ -144,6 +145,12 @@ func (b *bench) drains(ctx context.Context, w Workload) (m DrainReport, err erro
 	}
 	m.Allocations = map[string]float64{}
 	for _, relay := range b.Relays {
+		if b.Profiles != "" {
+			path := filepath.Join(b.Profiles, fmt.Sprintf("%s-%d-%d.pprof", relay.Name, w.Size, w.Rows))
+			if err := l.profile(ctx, relay.Path, path); err != nil {
+				return m, err
+			}
+		}
 		if m.Allocations[relay.Name], err = l.allocations(ctx, relay.Path); err != nil {
 			return m, err
 		}

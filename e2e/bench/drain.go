@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -138,6 +139,43 @@ func relaying(name, binary string, brokers string, broker int, args ...string) c
 
 const streamingLine = `"message":"streaming"`
 
+// profile keeps a CPU profile of the relay's first second with the backlog.
+func (l *backlog) profile(ctx context.Context, binary, path string) error {
+	slot, err := l.copySlot(ctx)
+	if err != nil {
+		return err
+	}
+	c, http, err := l.observed(binary, slot, "--pprof")
+	if err != nil {
+		return err
+	}
+	defer c.discard()
+	if err := c.await(streamingLine, 20*time.Second); err != nil {
+		return err
+	}
+	profile, err := get(ctx, http, "/debug/pprof/profile?seconds=1")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, profile, 0o644); err != nil {
+		return err
+	}
+	c.discard()
+	return l.dropSlot(ctx, slot)
+}
+
+// observed starts a relay of the slot, with its HTTP server.
+func (l *backlog) observed(binary, slot string, args ...string) (c *child, http string, err error) {
+	ports, err := proc.FreePorts(1)
+	if err != nil {
+		return nil, "", err
+	}
+	http = proc.Addr(ports[0])
+	argv, env := l.relay(binary, slot, l.b.kafka.Bootstrap(), append([]string{"--http", http}, args...)...)
+	c, err = start(l.b.dir, env, argv...)
+	return c, http, err
+}
+
 // allocations returns how many objects walrelay allocates per event. It is not timed: to
 // look disturbs.
 func (l *backlog) allocations(ctx context.Context, binary string) (float64, error) {
@@ -145,13 +183,7 @@ func (l *backlog) allocations(ctx context.Context, binary string) (float64, erro
 	if err != nil {
 		return 0, err
 	}
-	ports, err := proc.FreePorts(1)
-	if err != nil {
-		return 0, err
-	}
-	http := proc.Addr(ports[0])
-	argv, env := l.relay(binary, slot, l.b.kafka.Bootstrap(), "--http", http)
-	c, err := start(l.b.dir, env, argv...)
+	c, http, err := l.observed(binary, slot)
 	if err != nil {
 		return 0, err
 	}

@@ -2,8 +2,10 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"sort"
 	"strconv"
@@ -20,16 +22,11 @@ type figures struct {
 type bucket struct{ le, count float64 }
 
 func scrape(ctx context.Context, addr string) (f figures, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/metrics", nil)
+	body, err := get(ctx, addr, "/metrics")
 	if err != nil {
 		return f, err
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return f, fmt.Errorf("bench: scrape: %w", err)
-	}
-	defer resp.Body.Close()
-	for s := bufio.NewScanner(resp.Body); s.Scan(); {
+	for s := bufio.NewScanner(bytes.NewReader(body)); s.Scan(); {
 		name, value, _ := strings.Cut(s.Text(), " ")
 		v, err := strconv.ParseFloat(value, 64)
 		switch {
@@ -47,6 +44,23 @@ func scrape(ctx context.Context, addr string) (f figures, err error) {
 		}
 	}
 	return f, nil
+}
+
+func get(ctx context.Context, addr, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("bench: GET %s: %s: %s", path, resp.Status, body)
+	}
+	return body, err
 }
 
 // between is the histogram of what was observed between two looks.

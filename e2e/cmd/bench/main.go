@@ -57,6 +57,7 @@ func measure(ctx context.Context, args []string) error {
 	flags.DurationVar(&o.Window, "window", 5*time.Second, "how long latency is measured at a time")
 	flags.IntVar(&o.Starts, "starts", 10, "starts to measure; 0: neither start-up nor idle cost")
 	flags.DurationVar(&o.Idle, "idle", 10*time.Second, "how long an idle relay is watched")
+	flags.StringVar(&o.Profiles, "profiles", "", "`folder` for a CPU profile of each workload")
 	flags.BoolVar(&o.Binary, "binary", false, "also pg_recvlogical with binary values")
 	if err := flags.Parse(args); err != nil {
 		return err
