@@ -45,6 +45,7 @@ func (s *session) read(ctx context.Context) error {
 			err = s.handOver(ctx)
 		}
 		switch {
+		case err == nil && !s.goal.reached: // first: what follows costs more than a row
 		case errors.Is(err, errStop):
 			return nil
 		case errors.As(err, new(*decode.MappingError)):

@@ -77,6 +77,8 @@ type Relay struct {
 	known    bool          // track holds a position: an earlier session's, or a saved one
 	verified pglogrepl.LSN // what was delivered when the catalog was last seen to publish the outbox; the watch goroutine's during a session
 
+	warned []string // what was said of the catalog already
+
 	kafkaSeen    bool      // the brokers have answered; the probe goroutine's, like the next one
 	kafkaRefused time.Time // since when they refuse our credentials
 }

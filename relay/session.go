@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -139,6 +140,12 @@ func (s *session) begin(ctx context.Context) error {
 	s.open.reset(pos)
 	s.cfg.Decoder.Start(pos.Source())
 	s.state.up()
+	for _, text := range s.pg.Warnings {
+		if !slices.Contains(s.warned, text) {
+			s.warned = append(s.warned, text)
+			s.log.Warn().Msg(text)
+		}
+	}
 	s.log.Info().Stringer("confirmed_lsn", s.pg.Slot.Confirmed).Stringer("position", pos.Safe).
 		Str("system_id", pos.SystemID).Int32("timeline", pos.Timeline).Str("slot", pos.Slot).Msg("streaming")
 	return nil
