@@ -54,6 +54,24 @@ type call struct {
 	done    chan struct{}
 }
 
+// call numbers and encodes a request. The caller holds the write token.
+func (c *conn) call(req protocol.Message) (*call, error) {
+	version, err := c.version(req.ApiKey())
+	if r, ok := req.(*topicsRequest); ok {
+		if c.versions[protocol.Metadata].max >= topicsVersion {
+			version, err = topicsVersion, nil
+		} else {
+			req = r.older()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.lastID++
+	w := &call{id: c.lastID, key: req.ApiKey(), version: version, done: make(chan struct{})}
+	return w, c.encode(w, req)
+}
+
 func newConn(p *peer, raw, nc net.Conn) *conn {
 	return &conn{
 		peer:    p,
@@ -131,15 +149,11 @@ func (c *conn) error(op string, err error) error {
 
 // write sends req. The caller holds the write token. A nil error means that call.done will be closed.
 func (c *conn) write(req protocol.Message, timeout time.Duration) (*call, error) {
-	version, err := c.version(req.ApiKey())
+	w, err := c.call(req)
 	if err != nil {
 		return nil, err
 	}
-	c.lastID++
-	w := &call{id: c.lastID, key: req.ApiKey(), version: version, timeout: timeout, done: make(chan struct{})}
-	if err := c.encode(w, req); err != nil {
-		return nil, err
-	}
+	w.timeout = timeout
 	if err := c.push(w); err != nil {
 		return nil, err
 	}

@@ -57,6 +57,7 @@ type fakeSession struct {
 	conn    net.Conn
 	version int16 // of the request at hand
 	id      int32 // its correlation id
+	nth     int   // how many of its kind the broker has got, with it
 	state   any   // the script's own
 }
 
@@ -177,6 +178,7 @@ func (f *fakeCluster) serve(b *fakeBroker, c net.Conn) {
 		s.version, s.id = version, id
 		f.mu.Lock()
 		b.asked[req.ApiKey()]++
+		s.nth = b.asked[req.ApiKey()]
 		arrived, play := b.arrived, b.script
 		f.mu.Unlock()
 		if arrived != nil {

@@ -63,6 +63,9 @@ func decodeResponse(frame []byte, id int32, key protocol.ApiKey, version int16) 
 			res, err = nil, fmt.Errorf("%w: malformed %s answer", errProtocol, key)
 		}
 	}()
+	if key == protocol.Metadata && version == topicsVersion {
+		return decodeTopics(frame)
+	}
 	if err := checkLayout(frame, key, version); err != nil {
 		return nil, err
 	}
@@ -81,8 +84,13 @@ func decodeResponse(frame []byte, id int32, key protocol.ApiKey, version int16) 
 // writes each of them by itself: BenchmarkEncode prints both.
 func (c *conn) encode(w *call, req protocol.Message) error {
 	c.out = c.out[:0]
-	if raw, ok := req.(*rawproduce.Request); ok {
-		return c.encodeProduce(w, raw)
+	switch r := req.(type) {
+	case *rawproduce.Request:
+		return c.encodeProduce(w, r)
+	case *topicsRequest:
+		c.out = r.append(c.out, w.id, c.peer.client.cfg.ClientID)
+		c.pieces = append(c.pieces[:0], c.out)
+		return nil
 	}
 	if p, ok := req.(protocol.PreparedMessage); ok {
 		p.Prepare(w.version)

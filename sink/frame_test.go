@@ -69,7 +69,7 @@ func TestG7GarbageAnswersCostLittle(t *testing.T) {
 func TestG8GarbageEndsTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t, 1, func(s *fakeSession, req protocol.Message) (protocol.Message, error) {
-			if req.ApiKey() == protocol.Produce && s.broker.asked[protocol.Produce] == 1 {
+			if req.ApiKey() == protocol.Produce && s.nth == 1 {
 				s.conn.Write([]byte{0xff, 0xff, 0xff, 0xff})
 				return nil, nil
 			}
@@ -279,6 +279,7 @@ func FuzzResponse(f *testing.F) {
 		}
 		f.Add(int16(seed.key), seed.version, b.Bytes())
 	}
+	f.Add(int16(protocol.Metadata), int16(topicsVersion), frameOf(topicsFrame...))
 	f.Fuzz(func(t *testing.T, key, version int16, raw []byte) {
 		cost := allocated(func() {
 			frame, err := readFrame(bytes.NewReader(raw), nil)
@@ -290,6 +291,39 @@ func FuzzResponse(f *testing.F) {
 			t.Errorf("%d bytes of answer cost %d", len(raw), cost)
 		}
 	})
+}
+
+// topicsFrame is a Metadata answer of version 12, of a broker and a topic with one partition.
+var topicsFrame = []byte("\x00\x00\x00\x01" + "\x00" + "\x00\x00\x00\x05" + // id, tags, throttled for 5 ms
+	"\x02" + "\x00\x00\x00\x07" + "\x02h" + "\x00\x00\x23\x84" + "\x00" + "\x00" + // broker 7 at h:9092, no rack
+	"\x03id" + "\x00\x00\x00\x07" + // cluster id, controller
+	"\x02" + "\x00\x00" + "\x02t" + "0123456789abcdef" + "\x00" + // topic t
+	"\x02" + "\x00\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x07" + "\x00\x00\x00\x02" + // partition 0, leader 7, epoch 2
+	"\x03\x00\x00\x00\x07\x00\x00\x00\x08" + "\x02\x00\x00\x00\x07" + "\x01" + "\x00" + // replicas 7 8, ISR 7
+	"\x80\x00\x00\x00" + "\x00" + "\x00")
+
+// The one answer that is not read by kafka-go: whole, and cut at every byte.
+func TestTopicsAnswer(t *testing.T) {
+	res, err := decodeTopics(topicsFrame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprintf("%+v", res.Response); got != "{ThrottleTimeMs:5 Brokers:[{NodeID:7 Host:h Port:9092 Rack:}] ClusterID:id ControllerID:7 "+
+		"Topics:[{ErrorCode:0 Name:t IsInternal:false Partitions:[{ErrorCode:0 PartitionIndex:0 LeaderID:7 LeaderEpoch:2 ReplicaNodes:[7 8] IsrNodes:[7] OfflineReplicas:[]}] "+
+		"TopicAuthorizedOperations:0}] ClusterAuthorizedOperations:0}" {
+		t.Error(got)
+	}
+	if id := res.ids["t"]; string(id[:]) != "0123456789abcdef" {
+		t.Errorf("%q", id)
+	}
+	if throttleTime(res).Milliseconds() != 5 {
+		t.Error(throttleTime(res))
+	}
+	for n := 4; n < len(topicsFrame); n++ {
+		if _, err := decodeTopics(topicsFrame[:n]); !errors.Is(err, errProtocol) {
+			t.Errorf("cut at %d: %v", n, err)
+		}
+	}
 }
 
 // BenchmarkEncode: 1 MiB of record batches for eight partitions, by our own gather list and by protocol.WriteRequest.

@@ -75,13 +75,8 @@ func (p *peer) handshake(ctx context.Context, raw net.Conn) (*conn, error) {
 
 // exchange is a request and its answer before the connection has a reader.
 func (c *conn) exchange(req protocol.Message) (protocol.Message, error) {
-	version, err := c.version(req.ApiKey())
+	w, err := c.call(req)
 	if err != nil {
-		return nil, err
-	}
-	c.lastID++
-	w := &call{id: c.lastID, key: req.ApiKey(), version: version}
-	if err := c.encode(w, req); err != nil {
 		return nil, err
 	}
 	if err := c.writeOut(); err != nil {

@@ -1,9 +1,7 @@
 package sink
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -11,7 +9,6 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
@@ -19,7 +16,6 @@ const (
 	askAgainMin = 100 * time.Millisecond // before a topic is asked for a second time; doubled each time
 	askAgainMax = 500 * time.Millisecond
 	askQuiet    = 5 * time.Second // after which the doubling starts anew
-	quickAnswer = 2 * time.Second // what a broker gets before the next one is asked; doubled with each round without an answer
 )
 
 // Topic is what the cluster last said about a topic.
@@ -33,7 +29,6 @@ type Topic struct {
 // Partition is what the cluster last said about one partition.
 type Partition struct {
 	Leader   int32 // node id, -1 = none
-	Epoch    int32 // leader epoch, -1 = unknown
 	Err      error // nil or a kafka.Error
 	Replicas []int32
 	ISR      []int32
@@ -155,13 +150,16 @@ func (c *Client) ask(ctx context.Context, topics []string) error {
 	c.asks++
 	n := c.asks
 	c.mu.Unlock()
-	// Not nil, which would ask for all topics. Topics are created by us or by nobody.
-	req := &metadata.Request{TopicNames: append([]string{}, topics...), AllowAutoTopicCreation: false}
-	res, err := c.any(ctx, req, true)
+	res, err := c.any(ctx, &topicsRequest{topics}, true)
 	if err != nil {
 		return err
 	}
-	c.learn(res.(*metadata.Response), topics, n)
+	switch r := res.(type) {
+	case *topicsAnswer:
+		c.learn(r, topics, n)
+	case *metadata.Response: // of an old broker
+		c.learn(&topicsAnswer{Response: *r}, topics, n)
+	}
 	return nil
 }
 
@@ -192,13 +190,15 @@ func (c *Client) backoff(topics []string) (wait time.Duration) {
 }
 
 // learn takes a metadata answer in.
-func (c *Client) learn(res *metadata.Response, asked []string, n uint64) {
+func (c *Client) learn(res *topicsAnswer, asked []string, n uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.learnBrokers(res)
+	c.learnBrokers(&res.Response)
 	answers := make(map[string]Topic, len(res.Topics))
 	for i := range res.Topics {
-		answers[res.Topics[i].Name] = topicOf(&res.Topics[i])
+		t := topicOf(&res.Topics[i])
+		t.ID = res.ids[t.Name]
+		answers[t.Name] = t
 	}
 	for _, name := range asked {
 		k := c.topics[name]
@@ -257,12 +257,12 @@ func topicOf(t *metadata.ResponseTopic) Topic {
 	}
 	out.Partitions = make([]Partition, n)
 	for i := range out.Partitions {
-		out.Partitions[i] = Partition{Leader: -1, Epoch: -1, Err: kafka.LeaderNotAvailable}
+		out.Partitions[i] = Partition{Leader: -1, Err: kafka.LeaderNotAvailable}
 	}
 	for _, p := range t.Partitions {
 		if p.PartitionIndex >= 0 && int(p.PartitionIndex) < n {
 			out.Partitions[p.PartitionIndex] = Partition{
-				Leader: p.LeaderID, Epoch: p.LeaderEpoch, Err: codeError(p.ErrorCode), Replicas: p.ReplicaNodes, ISR: p.IsrNodes,
+				Leader: p.LeaderID, Err: codeError(p.ErrorCode), Replicas: p.ReplicaNodes, ISR: p.IsrNodes,
 			}
 		}
 	}
@@ -274,79 +274,4 @@ func codeError(code int16) error {
 		return nil
 	}
 	return kafka.Error(code)
-}
-
-// any sends a request that every broker can answer to one broker after another,
-// until one does. quick: a broker that is silent for quickAnswer is left for the next;
-// if all are, they get twice as long the next time.
-func (c *Client) any(ctx context.Context, req protocol.Message, quick bool) (res protocol.Message, err error) {
-	c.mu.Lock()
-	peers := c.candidates()
-	limit := min(quickAnswer<<min(c.slowRounds, 10), c.cfg.RequestTimeout)
-	c.mu.Unlock()
-	if !quick {
-		limit = c.cfg.ConnectTimeout + c.timeout(req)
-	}
-	slow := false
-	var worst error
-	for _, p := range peers {
-		attempt, cancel := context.WithTimeout(ctx, limit)
-		res, err = p.send(attempt, req)
-		cancel()
-		if err == nil || ctx.Err() != nil || errors.Is(err, ErrClientClosed) {
-			break
-		}
-		slow = slow || isTimeout(err)
-		if refused := (*AuthError)(nil); worst == nil || errors.As(err, &refused) {
-			worst = err
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case err == nil:
-		c.slowRounds = 0
-		return res, nil
-	case slow && ctx.Err() == nil:
-		c.slowRounds++
-	}
-	return nil, cmp.Or(worst, err)
-}
-
-// candidates orders all known addresses: open connections first, then brokers and seeds that
-// are not known to be down, then the others by the time at which they may be tried. Under Client.mu.
-func (c *Client) candidates() []*peer {
-	type candidate struct {
-		*peer
-		class int
-	}
-	var all []candidate
-	seen := make(map[string]bool)
-	add := func(p *peer, class int) {
-		nc := p.lanes[laneControl].conn
-		switch {
-		case nc != nil && nc.alive():
-			class = 0
-		case p.failures > 0:
-			class = 3
-		}
-		if !seen[p.addr] {
-			seen[p.addr] = true
-			all = append(all, candidate{p, class})
-		}
-	}
-	for _, p := range c.brokers { // in the map's random order
-		add(p, 1)
-	}
-	for _, p := range c.seeds {
-		add(p, 2)
-	}
-	slices.SortStableFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.class, b.class), a.retryAt.Compare(b.retryAt))
-	})
-	peers := make([]*peer, len(all))
-	for i := range all {
-		peers[i] = all[i].peer
-	}
-	return peers
 }

@@ -54,7 +54,6 @@ func TestG8DeadSeedsAreSkipped(t *testing.T) {
 		})
 		f.broker(1).down, f.broker(3).down = true, true
 		f.leaders["t"], f.leaders["u"] = []int32{4}, []int32{4}
-		f.listed = []int32{4}
 		c := f.client(nil)
 		start := time.Now()
 		mustKnow(t, c, "t")
@@ -65,6 +64,44 @@ func TestG8DeadSeedsAreSkipped(t *testing.T) {
 		mustKnow(t, c, "u")
 		if took := time.Since(start); took != 0 {
 			t.Errorf("asked a dead one again for %v", took)
+		}
+		late := 0
+		for range 20 { // also without a connection to prefer; as a broker, the silent one is tried once more
+			c.Reset()
+			start = time.Now()
+			if mustKnow(t, c, "u"); time.Since(start) > askAgainMax {
+				late++
+			}
+		}
+		if late > 1 {
+			t.Errorf("a dead one was asked again %d times", late)
+		}
+	})
+}
+
+// The connection that is there is used again; a broker known to be down comes after a seed that is not.
+func TestMetadataPrefersWhatWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t, 3, nil)
+		f.leaders["t"], f.listed = []int32{1}, []int32{1, 2}
+		c := f.client(func(cfg *ClientConfig) { cfg.Brokers = []string{"b3:9092"} })
+		ask := func() {
+			c.Refresh("t")
+			mustKnow(t, c, "t")
+		}
+		for range 10 {
+			ask()
+		}
+		if n := f.broker(1).dials + f.broker(2).dials + f.broker(3).dials; n != 1 {
+			t.Errorf("%d connections", n)
+		}
+		f.set(func() { f.broker(1).down, f.broker(2).down = true, true })
+		for range 10 {
+			c.Reset()
+			ask()
+		}
+		if n := f.broker(1).dials + f.broker(2).dials; n != 2 {
+			t.Errorf("%d attempts at the two that are down", n)
 		}
 	})
 }

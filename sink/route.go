@@ -68,7 +68,7 @@ func (c *Client) route(ctx context.Context, req protocol.Message) (protocol.Mess
 		}
 		return res, err
 	}
-	return c.any(ctx, req, false)
+	return c.any(ctx, req, req.ApiKey() == protocol.InitProducerId) // an id that nobody uses costs nothing
 }
 
 // toBroker: the leader of the request's partitions, the controller, or a broker named in the request.

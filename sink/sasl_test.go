@@ -174,6 +174,13 @@ func TestSASLMechanisms(t *testing.T) {
 			if !errors.As(err, &refused) || !strings.Contains(err.Error(), tc.reason) || strings.Contains(err.Error(), wrong) {
 				t.Errorf("%s: %v", tc.mechanism, err)
 			}
+			f.set(func() { f.broker(1).dials = 0 })
+			for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+				c.Metadata(t.Context(), "t")
+			}
+			if n := f.broker(1).dials; n < 10 || n > 40 {
+				t.Errorf("%d attempts with a wrong password in a minute", n)
+			}
 			writeFile(t, file, tc.secret+"\r\n")
 			if _, err := c.Metadata(t.Context(), "t"); err != nil {
 				t.Errorf("%s: %v", tc.mechanism, err)

@@ -188,6 +188,31 @@ func TestAdminCalls(t *testing.T) {
 	}
 }
 
+// A topic that is deleted and created again has another id.
+func TestTopicIDs(t *testing.T) {
+	cluster := start(t)
+	client := connect(t, cluster, nil)
+	id := func() [16]byte {
+		client.Refresh("t")
+		leader(t, client, 0)
+		known, err := client.Metadata(t.Context(), "t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return known["t"].ID
+	}
+	old := id()
+	if old != cluster.TopicInfo("t").TopicID {
+		t.Errorf("%x", old)
+	}
+	if err := errors.Join(cluster.DeleteTopic("t"), cluster.CreateTopic("t", 3, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if now := id(); now == old || now != cluster.TopicInfo("t").TopicID {
+		t.Errorf("%x, before %x", now, old)
+	}
+}
+
 // The transactional calls follow their coordinator.
 func TestTransactionCoordinatorMoves(t *testing.T) {
 	cluster := start(t)
