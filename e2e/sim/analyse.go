@@ -1,57 +1,127 @@
 package sim
 
+import (
+	"slices"
+	"time"
+)
+
 // analyse checks order and repeats of every partition (G2, G5). It returns how many
 // publications were repeats.
 func (w *world) analyse() (repeats int) {
 	t := w.truth
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	seen := map[*event]place{}
+	logs := slices.Clone(t.old)
 	for _, l := range t.logs {
+		logs = append(logs, l)
+	}
+	seen := map[*event]place{}
+	for _, l := range logs {
 		for _, c := range l.records {
 			seen[c.event] = l.place
 		}
 	}
-	rank, next := map[*event]int{}, map[place]int{}
+	ranks, next := map[*event]int{}, map[place]int{}
 	for _, e := range t.order {
 		if p, ok := seen[e]; ok {
-			rank[e] = next[p]
+			ranks[e] = next[p]
 			next[p]++
 		}
 	}
-	for _, l := range t.logs {
-		repeats += w.walk(l, rank)
+	for _, l := range logs {
+		a := &walk{world: w, plog: l, ranks: ranks, newest: -1}
+		a.records()
+		repeats += a.repeats
 	}
 	return repeats
 }
 
-// walk follows one partition in the order of its offsets. From a record the log goes on
-// with the next event of the partition, or, only where another life of the relay begins
-// to write after a crash, from an earlier one.
-func (w *world) walk(l *plog, rank map[*event]int) (repeats int) {
-	newest := -1
-	for i, c := range l.records {
-		at := rank[c.event]
-		if i == 0 {
-			newest = at
+// walk follows one partition in the order of its offsets. The log goes on with the next
+// event of the partition, or from an earlier one where a new reign begins to write after
+// one that did not end well.
+type walk struct {
+	*world
+	*plog
+	ranks     map[*event]int
+	before    *copied // the record before
+	newest    int     // highest rank so far
+	late      *copied // of a reign that is over
+	lateBytes int
+	repeats   int
+}
+
+func (a *walk) records() {
+	for _, c := range a.plog.records {
+		if c.fate == lost { // by Postgres: it has no place in the order
 			continue
 		}
-		before := l.records[i-1]
-		last := rank[before.event]
-		switch {
-		case at == last+1:
-		case at > last+1:
-			w.fail("G2", "%s offset %d: event %s (%s seq %d) comes after %s (%s seq %d), %d events are left out",
-				l.place, c.offset, c.id, c.commit, c.seq, before.id, before.commit, before.seq, at-last-1)
-			return
-		case c.client == before.client:
-			w.fail("G5", "%s offset %d: %s publishes event %s (%s seq %d) again", l.place, c.offset, c.client, c.id, c.commit, c.seq)
+		if a.before == nil || a.follows(c) {
+			if a.ranks[c.event] <= a.newest {
+				a.repeats++
+			}
+			a.before, a.newest = c, max(a.newest, a.ranks[c.event])
+		}
+		if a.broken() != nil {
 			return
 		}
-		if at <= newest {
-			repeats++
-		}
-		newest = max(newest, at)
 	}
-	return repeats
+}
+
+// follows judges a record by the one before. It reports false if the walk goes on as if it
+// were not there.
+func (a *walk) follows(c *copied) bool {
+	at, last := a.ranks[c.event], a.ranks[a.before.event]
+	if c.reign < a.before.reign {
+		a.zombie(c)
+		return false
+	}
+	again := "again"
+	switch {
+	case c.reign == a.before.reign && at > last+1, at > a.newest+1:
+		a.fail("G2", "%s offset %d: event %s (%s seq %d) comes after %s (%s seq %d), %d events are left out",
+			a.place, c.offset, c.id, c.commit, c.seq, a.before.id, a.before.commit, a.before.seq, at-last-1)
+	case at > a.newest || c.reign == a.before.reign && (at == last+1 || a.expiredBetween(a.before, c)):
+	case c.reign != a.before.reign && !a.clean(a.before.reign, c.reign):
+	case c.reign != a.before.reign:
+		again = "again after a stop in good order"
+		fallthrough
+	default:
+		a.fail("G5", "%s offset %d: %s publishes event %s (%s seq %d) %s", a.place, c.offset, c.client, c.id, c.commit, c.seq, again)
+	}
+	if r := a.truth.reigns[c.reign]; at <= a.newest && r.resume != nil && deliveredBy(*r.resume, c.event) {
+		a.fail("G5", "%s offset %d: %s publishes event %s (%s seq %d) again, which is delivered by the position that it found",
+			a.place, c.offset, c.client, c.id, c.commit, c.seq)
+	}
+	return true
+}
+
+// zombie is a record of a process whose reign is over: it may finish the batch that it had
+// begun, of so many bytes of memory.
+func (a *walk) zombie(c *copied) {
+	if a.late == nil || a.late.reign != c.reign {
+		a.lateBytes = 0
+	}
+	a.late = c
+	a.lateBytes += c.bytes()
+	if limit := a.plan.relayBatch(); a.lateBytes > limit+c.bytes() {
+		a.fail("G2", "%s offset %d: %s adds more than a batch of %d bytes after its reign was over", a.place, c.offset, c.client, limit)
+	}
+}
+
+// clean: every reign after from, up to to, began after a stop in good order.
+func (a *walk) clean(from, to int) bool {
+	if a.plan.NoCheckpoint {
+		return false // the slot may have fallen back
+	}
+	for _, r := range a.truth.reigns[from+1 : to+1] {
+		if !r.clean {
+			return false
+		}
+	}
+	return true
+}
+
+// expiredBetween: the brokers had forgotten the producer's numbers.
+func (a *walk) expiredBetween(before, c *copied) bool {
+	return slices.ContainsFunc(a.truth.expired, func(at time.Time) bool { return !at.Before(before.at) && !at.After(c.at) })
 }

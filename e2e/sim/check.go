@@ -10,6 +10,7 @@ import (
 func (t *truth) status(s simpg.Status, checkpointed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	defer func() { t.confirmed = max(t.confirmed, s.Flush) }()
 	switch first := t.undelivered(); {
 	case s.Flush == 0 || s.Flush <= s.AtStart:
 	case s.Flush < s.Previous:
@@ -60,4 +61,11 @@ func (t *truth) pendingWork() *event {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.undelivered()
+}
+
+// hasSaved says whether a position was ever saved.
+func (t *truth) hasSaved() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.saved != 0
 }

@@ -36,6 +36,7 @@ var faults = []fault{
 	{"kill", 6, func(w *world, f Fault) { w.kill(f, false) }},
 	{"lose host", 1, func(w *world, f Fault) { w.kill(f, true) }},
 	{"restart", 2, func(w *world, f Fault) { w.restart(f) }},
+	{"freeze", 2, (*world).freeze},
 	{"disk full", 1, func(w *world, f Fault) { w.mu.Lock(); w.noSpace = time.Now().Add(f.D); w.mu.Unlock() }},
 
 	{"cut", 6, func(w *world, f Fault) { w.onLink(f, (*simnet.Link).Reset) }},
@@ -84,6 +85,19 @@ var faults = []fault{
 	{"side terminated", 1, func(w *world, f Fault) { w.pg.TerminateSide() }},
 	{"slot occupied", 2, func(w *world, f Fault) { w.pg.Occupy(f.D) }},
 	{"walsender busy", 1, func(w *world, f Fault) { w.pg.Busy(f.D) }},
+
+	{"topic deleted", 1, func(w *world, f Fault) { w.kafka.Delete(f.A, f.E) }},
+	{"max bytes", 1, (*world).maxBytes},
+	{"producer ids expire", 1, (*world).expire},
+}
+
+// disasters are faults after which the relay may have to say that continuity can't be
+// proven. A plan has one at most.
+var disasters = []fault{
+	{"failover", 3, (*world).failover},
+	{"copy restored", 2, (*world).restore},
+	{"publication left", 2, (*world).leave},
+	{"slot advanced", 1, (*world).advance},
 }
 
 var refusals = []*kerr.Error{
@@ -98,7 +112,7 @@ var afterAppend = []*kerr.Error{
 
 // faultNamed finds a kind.
 func faultNamed(name string) fault {
-	for _, f := range faults {
+	for _, f := range slices.Concat(faults, disasters) {
 		if f.name == name {
 			return f
 		}
@@ -107,12 +121,7 @@ func faultNamed(name string) fault {
 }
 
 func newFaults(r *rand.Rand, k Knobs) []Fault {
-	var bag []string
-	for _, f := range faults {
-		for range f.weight {
-			bag = append(bag, f.name)
-		}
-	}
+	bag := bagOf(faults)
 	var all []Fault
 	n := pick(r, 0, 1, 2, 4, 8, 15)
 	favourite := pick(r, bag...)
@@ -127,8 +136,22 @@ func newFaults(r *rand.Rand, k Knobs) []Fault {
 		}
 		all = append(all, f)
 	}
+	if r.IntN(6) == 0 {
+		all = append(all, Fault{At: time.Duration(r.Int64N(int64(k.For))), Kind: pick(r, bagOf(disasters)...), A: r.IntN(64), B: r.IntN(64),
+			D: between(r, time.Millisecond, 30*time.Second), E: between(r, time.Millisecond, 10*time.Second)})
+	}
 	slices.SortStableFunc(all, func(a, b Fault) int { return int(a.At - b.At) })
 	return all
+}
+
+// bagOf has every name as often as its weight says.
+func bagOf(faults []fault) (bag []string) {
+	for _, f := range faults {
+		for range f.weight {
+			bag = append(bag, f.name)
+		}
+	}
+	return bag
 }
 
 func (w *world) pgAddr() string { return pgHost + ":5432" }
@@ -156,33 +179,91 @@ func (w *world) unreachable(f Fault, addrs ...string) {
 	}
 }
 
-// kill ends the relay without a warning, and starts another one later.
+// kill ends a relay without a warning, and starts another one later.
 func (w *world) kill(f Fault, host bool) {
-	if w.relay == nil {
+	if len(w.live) == 0 {
 		return
 	}
-	w.relay.kill(host)
-	w.past, w.relay = append(w.past, w.relay), nil
-	w.later(f.E, func() { w.relay = w.start() })
+	p := w.live[f.A%len(w.live)]
+	p.kill(host)
+	w.bury(p)
+	w.later(f.E, w.start)
 }
 
-// restart stops the relay in good order, as far as the faults allow.
+// restart stops a relay in good order, as far as other faults allow.
 func (w *world) restart(f Fault) {
-	p := w.relay
-	if p == nil {
+	if len(w.live) > 0 {
+		w.live[f.A%len(w.live)].stop(f.E)
+	}
+}
+
+// freeze is as near to SIGSTOP as links can come: nothing reaches a relay, and nothing
+// leaves it, for a while.
+func (w *world) freeze(f Fault) {
+	if len(w.live) == 0 {
 		return
 	}
-	w.note("%s is asked to stop", p.name)
-	p.stop()
-	w.relay = nil
-	w.past = append(w.past, p)
-	select {
-	case <-p.ended:
-		if err := p.err; err != nil && !tolerable(err) {
-			w.fail("G8", "%s did not stop in good order: %v", p.name, err)
-		}
-	case <-time.After(2 * drainTimeout):
-		w.fail("G8", "%s does not stop", p.name)
+	p := w.live[f.A%len(w.live)]
+	w.note("%s is cut off for %s", p.name, f.D)
+	for _, l := range w.net.Links(func(l *simnet.Link) bool { return l.From == p.name }) {
+		l.Stall(simnet.Both, f.D)
 	}
-	w.later(f.E, func() { w.relay = w.start() })
+}
+
+// failover promotes the standby, which may be behind.
+func (w *world) failover(f Fault) {
+	if f.B%2 == 0 {
+		w.pg.CutStandby()
+	}
+	w.later(f.E/4, func() { w.switched = w.pg.Failover(f.D/4, f.E) })
+}
+
+// restore takes a copy of the cluster and puts it in its place later.
+func (w *world) restore(f Fault) {
+	if !w.pg.Running() {
+		return
+	}
+	c := w.pg.Copy()
+	w.note("a copy of the cluster is taken at %s", c.End)
+	w.later(f.E, func() {
+		w.pg.Restore(c, f.D/4, f.E)
+		w.switched = c.End
+	})
+}
+
+// leave takes the table out of the publication, for a while or for good.
+func (w *world) leave(f Fault) {
+	if !w.pg.Running() {
+		return
+	}
+	w.truth.excuse("the table has left the publication")
+	w.pg.LeavePublication()
+	if f.B%2 == 0 {
+		w.later(f.E, w.pg.JoinPublication)
+	}
+}
+
+func (w *world) advance(Fault) {
+	if !w.truth.hasSaved() {
+		return // nothing but the slot says what is delivered: it is trusted
+	}
+	w.truth.excuse("somebody has advanced the slot")
+	w.pg.Advance()
+}
+
+// maxBytes lowers the limit of all topics for a while, not below what a lone event needs.
+func (w *world) maxBytes(f Fault) {
+	least := 3000
+	for _, op := range w.plan.Ops {
+		least = max(least, op.Large+3000)
+	}
+	w.kafka.SetMaxBytes(min(least, w.plan.MaxBytes))
+	w.later(f.D, func() { w.kafka.SetMaxBytes(w.plan.MaxBytes) })
+}
+
+func (w *world) expire(Fault) {
+	w.truth.mu.Lock()
+	w.truth.expired = append(w.truth.expired, time.Now())
+	w.truth.mu.Unlock()
+	w.kafka.Expire()
 }

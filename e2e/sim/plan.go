@@ -46,7 +46,11 @@ type Knobs struct {
 	NoCheckpoint            bool
 	Save                    time.Duration // most that saving a position takes
 	DeadLetters             bool
+	Standby                 bool // a second relay waits for the slot
 }
+
+// relayBatch is the memory at which the relay takes a batch to be full.
+func (k Knobs) relayBatch() int { return min(max(k.BufferBytes/4, 64<<10), 2<<20) }
 
 // Op is something that happens in the database.
 type Op struct {
@@ -125,6 +129,7 @@ func newKnobs(r *rand.Rand) Knobs {
 		NoCheckpoint:     r.IntN(10) == 0,
 		Save:             pick(r, 0, 5*time.Millisecond, 100*time.Millisecond, 2*time.Second),
 		DeadLetters:      r.IntN(4) == 0,
+		Standby:          r.IntN(4) == 0,
 	}
 	k.Jitter = k.Latency * time.Duration(r.IntN(4))
 	k.BatchBytes = min(k.BatchBytes, k.BufferBytes)

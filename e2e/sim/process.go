@@ -24,10 +24,11 @@ type process struct {
 	w      *world
 	name   string
 	relay  *relay.Relay
-	stop   context.CancelFunc
+	cancel context.CancelFunc
 	ended  chan struct{} // Run has returned, and nothing of it is left
 	err    error         // what Run returned; after ended
-	resume *checkpoint.Position
+
+	again time.Duration // the main goroutine's: after a stop, another one starts so much later; -1: none
 
 	mu      sync.Mutex
 	dead    bool // killed: nothing that it does has an effect any more
@@ -37,9 +38,10 @@ type process struct {
 var errDead = errors.New("sim: this process is dead")
 
 // start begins a life.
-func (w *world) start() *process {
+func (w *world) start() {
 	w.lives++
-	p := &process{w: w, name: fmt.Sprintf("relay-%d", w.lives), ended: make(chan struct{})}
+	p := &process{w: w, name: fmt.Sprintf("relay-%d", w.lives), ended: make(chan struct{}), again: -1}
+	w.live = append(w.live, p)
 	log := zerolog.New(p).Level(zerolog.DebugLevel)
 	table := replication.Table{Schema: schema, Name: table}
 	decoder, err := decode.New(decode.Config{Schema: schema, Table: table.Name})
@@ -74,20 +76,19 @@ func (w *world) start() *process {
 		cfg.Store = p
 	}
 	p.relay = relay.New(cfg)
-	ctx, stop := context.WithCancel(context.Background())
-	p.stop = stop
+	ctx, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
 	w.note("%s starts", p.name)
 	go func() {
-		defer close(p.ended)
 		p.err = p.relay.Run(ctx)
 		client.Close()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if !p.dead {
+		close(p.ended)
+		if !p.isDead() {
 			w.note("%s ends: %v", p.name, p.err)
+			w.truth.over(p.name, p.err == nil)
+			w.exits <- p
 		}
 	}()
-	return p
 }
 
 const drainTimeout = 30 * time.Second
@@ -121,10 +122,21 @@ func (p *process) kill(host bool) {
 	p.dead = true
 	p.mu.Unlock()
 	p.w.note("%s is killed, host lost: %t", p.name, host)
+	p.w.truth.over(p.name, false)
 	for _, l := range p.w.net.Links(func(l *simnet.Link) bool { return l.From == p.name }) {
 		l.Orphan(host)
 	}
-	p.stop()
+	p.cancel()
+}
+
+// stop asks for a stop in good order; again is when another one starts after it, -1: never.
+func (p *process) stop(again time.Duration) {
+	p.w.note("%s is asked to stop", p.name)
+	p.again = again
+	p.mu.Lock()
+	p.stopped = true
+	p.mu.Unlock()
+	p.cancel()
 }
 
 // Write takes the log.
@@ -138,10 +150,10 @@ func (p *process) Write(line []byte) (int, error) {
 // Load is the checkpoint as this process sees it.
 func (p *process) Load(ctx context.Context) (checkpoint.Position, error) {
 	pos, err := checkpoint.OpenFile(p.w.path).Load(ctx)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.resume == nil && err == nil {
-		p.resume = &pos
+	if err == nil {
+		p.w.truth.loaded(p.name, &pos)
+	} else {
+		p.w.truth.loaded(p.name, nil)
 	}
 	return pos, err
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,10 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/walrelay/walrelay/e2e/sim/simnet"
-	"github.com/walrelay/walrelay/relay"
-	"github.com/walrelay/walrelay/replication"
 )
 
 // Result is what a run brought.
@@ -26,9 +21,6 @@ type Result struct {
 	Events   int
 	Repeats  int
 }
-
-// settle is how long the relay has to deliver everything when all faults are over.
-const settle = 3 * time.Minute
 
 // Run carries a plan out in a bubble of its own.
 func Run(t *testing.T, plan Plan) (res *Result) {
@@ -70,145 +62,4 @@ func scratch() string {
 		return "/dev/shm"
 	}
 	return ""
-}
-
-// entry is something that the main goroutine does at a moment of the run.
-type entry struct {
-	at time.Duration
-	do func()
-}
-
-// later puts something on the agenda.
-func (w *world) later(d time.Duration, do func()) { w.at(time.Since(w.began)+d, do) }
-
-func (w *world) at(at time.Duration, do func()) {
-	i, _ := slices.BinarySearchFunc(w.agenda, at, func(e entry, at time.Duration) int {
-		if e.at <= at {
-			return -1
-		}
-		return 1
-	})
-	w.agenda = slices.Insert(w.agenda, i, entry{at, do})
-}
-
-// run is the main goroutine's.
-func (w *world) run() {
-	w.relay = w.start()
-	for _, op := range w.plan.Ops {
-		w.at(op.At, func() { w.do(op) })
-	}
-	for _, f := range w.plan.Faults {
-		w.at(f.At, func() {
-			w.note("fault: %s", f)
-			faultNamed(f.Kind).do(w, f)
-		})
-	}
-	w.at(w.plan.For, func() {})
-	for len(w.agenda) > 0 {
-		next := w.agenda[0]
-		w.agenda = w.agenda[1:]
-		if !w.sleep(next.at) {
-			return
-		}
-		next.do()
-	}
-	if w.heal() {
-		w.goodbye()
-	}
-}
-
-// heal ends all faults and waits until everything is delivered and confirmed (G1, G8).
-func (w *world) heal() bool {
-	w.note("faults are over")
-	w.kafka.Heal()
-	w.mu.Lock()
-	w.noSpace = time.Time{}
-	w.mu.Unlock()
-	for _, l := range w.net.Links(func(*simnet.Link) bool { return true }) {
-		l.Bury()
-	}
-	last := time.Since(w.began) + settle
-	for at := time.Since(w.began); ; at += 100 * time.Millisecond {
-		if !w.sleep(at) {
-			return false
-		}
-		if w.relay == nil {
-			continue
-		}
-		ready, why := w.relay.relay.Ready()
-		first := w.truth.pendingWork()
-		confirmed, end := w.pg.Confirmed(), w.pg.WALEnd()
-		switch done := first == nil && confirmed >= end; {
-		case done && ready:
-			w.note("all is delivered and confirmed")
-			return true
-		case at < last:
-			continue
-		}
-		for _, s := range w.pg.Sessions() {
-			w.note("postgres: %s", s)
-		}
-		switch {
-		case first != nil:
-			w.fail("G1", "event %s (commit %s seq %d) is not delivered %s after the last fault; ready: %t %s", first.id, first.commit, first.seq, settle, ready, why)
-		case confirmed < end:
-			w.fail("G8", "the slot stands at %s, the WAL ends at %s, %s after the last fault; ready: %t %s", confirmed, end, settle, ready, why)
-		default:
-			w.fail("G8", "not ready %s after the last fault: %s", settle, why)
-		}
-	}
-}
-
-// goodbye stops the relay in good order, and starts it once more: nothing may be
-// published twice (G5).
-func (w *world) goodbye() {
-	w.do(Op{Rows: 3, Seed: w.plan.Seed ^ 0x6f6f6d, Large: 200})
-	if !w.sleep(time.Since(w.began)+50*time.Millisecond) || !w.finish() {
-		return
-	}
-	w.relay = w.start()
-	w.sleep(time.Since(w.began) + 3*time.Second)
-}
-
-// tolerable says whether a stop in the middle of faults may end so.
-func tolerable(err error) bool { return errors.Is(err, relay.ErrDrainTimeout) }
-
-// finish stops the relay in good order. It reports whether that worked.
-func (w *world) finish() bool {
-	p := w.relay
-	w.note("%s is asked to stop", p.name)
-	p.stop()
-	late := time.NewTimer(2 * drainTimeout)
-	defer late.Stop()
-	select {
-	case <-p.ended:
-	case <-late.C:
-		w.fail("G8", "%s does not stop", p.name)
-		return false
-	}
-	if p.err != nil {
-		w.fail("G8", "%s did not stop in good order: %v", p.name, p.err)
-		return false
-	}
-	w.past, w.relay = append(w.past, p), nil
-	return true
-}
-
-// exited judges the end of a relay that nobody asked for. It reports whether the run goes
-// on.
-func (w *world) exited() bool {
-	p := w.relay
-	w.past, w.relay = append(w.past, p), nil
-	w.mu.Lock()
-	why := w.diverged
-	w.mu.Unlock()
-	var gap *replication.ContinuityError
-	switch {
-	case errors.As(p.err, &gap) && why != "":
-		w.note("%s has refused to go on, rightly: %s", p.name, why)
-		return false
-	default:
-		w.fail("G8", "%s ended by itself: %v", p.name, p.err)
-	}
-	return false
 }

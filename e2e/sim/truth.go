@@ -28,11 +28,12 @@ type event struct {
 	timestamp int64             // 0: the commit's
 	large     bool              // may be more than a topic takes: then it is a dead letter
 
-	fate   fate
-	commit pglogrepl.LSN
-	end    pglogrepl.LSN
-	seq    uint64
-	acked  bool // a broker has said so
+	fate    fate
+	commit  pglogrepl.LSN
+	end     pglogrepl.LSN
+	seq     uint64
+	acked   bool // a broker has said so
+	claimed bool // lost, and a saved position says that it was delivered
 }
 
 type fate int
@@ -44,17 +45,27 @@ const (
 	lost                  // Postgres itself has lost it
 )
 
-// truth is every event that was ever written, and the log of every partition.
+// truth is every event that was ever written, the log of every partition, and what the
+// relay has claimed of them.
 type truth struct {
 	mu         sync.Mutex
+	fail       func(rule, format string, args ...any)
 	partitions int
 	byID       map[string]*event
 	order      []*event // committed, in commit order
 	frontier   int      // order[:frontier] needs no delivery any more
 	logs       map[place]*plog
-	old        []*plog       // of deleted topics
-	saved      pglogrepl.LSN // highest safe LSN that is saved
-	fail       func(rule, format string, args ...any)
+	old        []*plog // of deleted topics
+
+	reigns    []*reign
+	overs     map[string]bool // processes that have ended → in good order
+	orderly   map[string]bool // processes → whether they took leave of their last session
+	saved     pglogrepl.LSN   // highest safe LSN that is saved
+	confirmed pglogrepl.LSN   // highest that is confirmed
+	lostOnes  int             // events that Postgres has lost
+	why       string          // what entitles the relay to refuse to go on
+	must      string          // what obliges it
+	expired   []time.Time     // when the brokers forgot all producer ids
 }
 
 type place struct {
@@ -74,12 +85,23 @@ type plog struct {
 type copied struct {
 	*event
 	client string
+	reign  int
+	batch  *simkafka.Batch
 	at     time.Time // of the append
 	offset int64
 }
 
+// bytes is the least memory that the relay needs for the event.
+func (e *event) bytes() int {
+	n := 400 + len(e.key) + len(e.value)
+	for _, h := range e.headers {
+		n += 40 + len(h.Value)
+	}
+	return n
+}
+
 func newTruth(partitions int, fail func(rule, format string, args ...any)) *truth {
-	return &truth{partitions: partitions, byID: map[string]*event{}, logs: map[place]*plog{}, fail: fail}
+	return &truth{partitions: partitions, byID: map[string]*event{}, logs: map[place]*plog{}, overs: map[string]bool{}, orderly: map[string]bool{}, fail: fail}
 }
 
 // written notes a row before its transaction ends.
@@ -117,9 +139,12 @@ func (t *truth) lostTxns(txns []*simpg.Txn) {
 	defer t.mu.Unlock()
 	for _, txn := range txns {
 		for i := range txn.Rows {
-			if !txn.Rows[i].Undone {
-				txn.Rows[i].Tag.(*event).fate = lost
+			if txn.Rows[i].Undone {
+				continue
 			}
+			e := txn.Rows[i].Tag.(*event)
+			e.fate, e.claimed = lost, e.commit < t.saved
+			t.lostOnes++
 		}
 	}
 	t.order = slices.DeleteFunc(t.order, func(e *event) bool { return e.fate == lost })
@@ -162,7 +187,8 @@ func (t *truth) published(c simkafka.Committed) {
 		if what := t.differs(e, p, r); what != "" {
 			t.fail("G6", "%s offset %d: event %s: %s", p, c.Base+int64(i), e.id, what)
 		}
-		l.records = append(l.records, &copied{event: e, client: c.Client, at: c.Appended, offset: c.Base + int64(i)})
+		l.records = append(l.records, &copied{event: e, client: c.Client, reign: t.reignOf(c.Client, c.Appended),
+			batch: c.Batch, at: c.Appended, offset: c.Base + int64(i)})
 	}
 }
 

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,17 +33,20 @@ type world struct {
 	path string // of the checkpoint file
 
 	// The main goroutine's.
-	relay  *process
-	past   []*process
+	live   []*process
+	past   []*process // dead or ended, maybe with goroutines that don't know it yet
 	lives  int
 	agenda []entry // in the order of time
+	exits  chan *process
+	calm   bool // faults are over and outlived
 
-	mu       sync.Mutex
-	rng      *rand.Rand
-	failure  *Failure
-	failed   chan struct{} // closed with failure
-	noSpace  time.Time     // until then
-	diverged string        // what happened to Postgres that may end the relay with 10
+	switched pglogrepl.LSN // where other WAL may begin than the relay saw; 0: nowhere
+
+	mu      sync.Mutex
+	rng     *rand.Rand
+	failure *Failure
+	failed  chan struct{} // closed with failure
+	noSpace time.Time     // until then
 }
 
 // Failure is a guarantee that was broken.
@@ -56,7 +60,7 @@ func (f *Failure) Error() string { return fmt.Sprintf("%s: %s (at %s)", f.Rule, 
 
 // newWorld builds everything but the relay. It runs in the bubble.
 func newWorld(plan Plan, path string) *world {
-	w := &world{plan: plan, path: path, failed: make(chan struct{}), rng: stream(plan.Seed, 4)}
+	w := &world{plan: plan, path: path, failed: make(chan struct{}), exits: make(chan *process, 100), rng: stream(plan.Seed, 4)}
 	w.began = time.Now()
 	w.net = simnet.New(plan.Seed, simnet.Profile{Latency: plan.Latency, Jitter: plan.Jitter, Fragment: plan.Fragment, Window: plan.Window})
 	w.truth = newTruth(plan.Partitions, w.fail)
@@ -76,7 +80,7 @@ func newWorld(plan Plan, path string) *world {
 		Start: pglogrepl.LSN(plan.Start), Clock: plan.Clock, CheckpointEvery: plan.CheckpointEvery,
 		Schema: schema, Table: table, Publication: publication, Slot: slot, Columns: columns, SyncedStandby: plan.SyncedStandby,
 	}, plan.Seed, w.net, simpg.Hooks{
-		Committed: w.truth.committedTxn, Lost: w.truth.lostTxns,
+		Committed: w.truth.committedTxn, Lost: w.truth.lostTxns, Streams: w.truth.streams, Leaves: w.truth.leaves,
 		Status: func(s simpg.Status) { w.truth.status(s, !plan.NoCheckpoint) },
 		Note:   w.note, Fault: func(format string, args ...any) { w.fail("protocol", format, args...) },
 	})
@@ -116,34 +120,37 @@ func (w *world) saveDelay() time.Duration {
 	return time.Duration(w.rng.Int64N(int64(w.plan.Save)))
 }
 
-// sleep waits until a moment of the run, a failure, or the end of the relay. It reports
+// sleep waits until a moment of the run, a failure, or the end of a relay. It reports
 // whether the run goes on.
 func (w *world) sleep(until time.Duration) bool {
 	t := time.NewTimer(time.Until(w.began.Add(until)))
 	defer t.Stop()
 	for {
-		var ended chan struct{}
-		if w.relay != nil {
-			ended = w.relay.ended
-		}
 		select {
 		case <-t.C:
 			return w.broken() == nil
 		case <-w.failed:
 			return false
-		case <-ended:
-			if !w.exited() {
+		case p := <-w.exits:
+			if !w.exited(p) {
 				return false
 			}
 		}
 	}
 }
 
+// bury takes a process off the living.
+func (w *world) bury(p *process) {
+	w.live = slices.DeleteFunc(w.live, func(x *process) bool { return x == p })
+	w.past = append(w.past, p)
+}
+
 // close ends everything that is left.
 func (w *world) close() {
-	if w.relay != nil {
-		w.relay.kill(false)
-		w.past = append(w.past, w.relay)
+	for len(w.live) > 0 {
+		p := w.live[0]
+		p.kill(false)
+		w.bury(p)
 	}
 	w.pg.Close()
 	w.kafka.Close()

@@ -201,12 +201,13 @@ func (s *Server) CutStandby() {
 	s.note("the standby falls behind at %s", s.standby.end)
 }
 
-// Failover promotes the standby: what it has not received is lost.
-func (s *Server) Failover(downFor, startFor time.Duration) {
+// Failover promotes the standby: what it has not received is lost. It returns where the
+// timelines part.
+func (s *Server) Failover(downFor, startFor time.Duration) (at pglogrepl.LSN) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stop()
-	at := s.standby.end
+	at = s.standby.end
 	s.slot.confirmed = min(s.standby.confirmed, at)
 	s.note("fails over at %s, slot %s", at, s.slot.confirmed)
 	s.rewind(at)
@@ -214,6 +215,7 @@ func (s *Server) Failover(downFor, startFor time.Duration) {
 	s.timeline++
 	s.record(120)
 	s.startLater(downFor, startFor)
+	return at
 }
 
 // rewind gives up the WAL behind at.
@@ -233,7 +235,7 @@ func (s *Server) rewind(at pglogrepl.LSN) {
 
 // Copy is a file copy of the cluster.
 type Copy struct {
-	end       pglogrepl.LSN
+	End       pglogrepl.LSN
 	confirmed pglogrepl.LSN
 	catalog   catalog
 }
@@ -242,7 +244,7 @@ type Copy struct {
 func (s *Server) Copy() Copy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Copy{end: s.end, confirmed: s.slot.persisted, catalog: s.catalog}
+	return Copy{End: s.end, confirmed: s.slot.persisted, catalog: s.catalog}
 }
 
 // Restore puts the copy in the place of the cluster: same system id, same timeline,
@@ -251,9 +253,9 @@ func (s *Server) Restore(c Copy, downFor, startFor time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stop()
-	s.note("a copy of the cluster is restored: WAL end %s, was %s", c.end, s.end)
+	s.note("a copy of the cluster is restored: WAL end %s, was %s", c.End, s.end)
 	s.slot.confirmed = c.confirmed
 	s.catalog = c.catalog
-	s.rewind(c.end)
+	s.rewind(c.End)
 	s.startLater(downFor, startFor)
 }

@@ -49,9 +49,11 @@ type Hooks struct {
 	Committed func(*Txn)
 	Lost      func([]*Txn) // a promotion or a restored copy does not have them
 	// Status is a flush position that a client reports, before the slot takes it.
-	Status func(s Status)
-	Note   func(format string, args ...any)
-	Fault  func(format string, args ...any) // the client did what no client may do
+	Status  func(s Status)
+	Streams func(client string) // a client has taken the slot
+	Leaves  func(client string, orderly bool)
+	Note    func(format string, args ...any)
+	Fault   func(format string, args ...any) // the client did what no client may do
 }
 
 // Status is a standby status update and what the server knows at this moment.

@@ -43,6 +43,7 @@ func (ss *session) replicate(from pglogrepl.LSN) bool {
 	ss.walsender = walsender{sent: from, atStart: s.slot.confirmed, heard: time.Now(), perSend: 1 + s.rng.IntN(60)}
 	ss.next = sort.Search(len(s.txns), func(i int) bool { return s.txns[i].Commit >= from })
 	s.note("pid %d streams to %s from %s", ss.pid, ss.client, from)
+	s.hooks.Streams(ss.client)
 	ss.backend.Send(&pgproto3.CopyBothResponse{})
 	if !ss.flush() {
 		return false
@@ -68,6 +69,7 @@ func (ss *session) replicate(from pglogrepl.LSN) bool {
 	if s.slot.pid == ss.pid {
 		s.slot.pid = 0
 	}
+	s.hooks.Leaves(ss.client, goesOn && !ss.over)
 	if !goesOn || ss.over {
 		return false
 	}
