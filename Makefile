@@ -24,10 +24,11 @@ test-unit: ## unit and wire-level tests alone; they need no server
 	bash .ci/gotest . -race -timeout 5m ./...
 
 test-e2e: deps build ## the end-to-end tests on a real Postgres and a real Kafka, short versions
-	WALRELAY_BIN=$(CURDIR)/bin/walrelay bash .ci/gotest e2e -race -short -count=1 -p 1 -timeout 11m ./...
+	bash .ci/gotest e2e -race -short -count=1 -p 1 -timeout 8m $$($(GO) -C e2e list ./... | tail -n +2)
+	WALRELAY_BIN=$(CURDIR)/bin/walrelay bash .ci/gotest e2e -short -count=1 -timeout 10m .
 
 test-long: deps build ## the end-to-end tests in full: about an hour
-	WALRELAY_BIN=$(CURDIR)/bin/walrelay bash .ci/gotest e2e -count=1 -p 1 -timeout 3h ./...
+	WALRELAY_LONG=1 WALRELAY_BIN=$(CURDIR)/bin/walrelay bash .ci/gotest e2e -count=1 -p 1 -timeout 3h ./...
 
 lint: ## gofmt, go vet and staticcheck, on both modules
 	@test -z "$$(gofmt -l .)" || { echo 'not formatted (make fmt):'; gofmt -l .; exit 1; }
