@@ -51,7 +51,6 @@ func (d *demo) runRelay(ctx context.Context) error {
 	if err := d.relay.Start(); err != nil {
 		return err
 	}
-	d.runs.Store(true)
 	if err := d.relay.AwaitReady(ctx); err != nil {
 		return err
 	}
@@ -88,7 +87,6 @@ func (d *demo) killRelay(ctx context.Context) error {
 	if err := errors.Join(d.relay.Kill(ctx), <-imported); err != nil {
 		return err
 	}
-	d.runs.Store(false)
 	d.command(fmt.Sprintf("kill -9 %d", pid))
 	if err := d.pass(ctx, time.Second); err != nil { // until the consumer has all that is there
 		return err

@@ -39,7 +39,6 @@ type demo struct {
 	kafka   broker
 	fake    error // why there is no real Kafka
 	relay   *harness.Relay
-	runs    atomic.Bool // the relay's process
 	kafkaUp atomic.Bool
 
 	truth    checker.Truth

@@ -109,17 +109,18 @@ func (g *gauges) show(ctx context.Context) {
 	if g.server.up {
 		positions = fmt.Sprintf("confirmed LSN %s   WAL end %s   lag %s", g.server.confirmed, g.server.end, size(g.server.lag))
 	}
+	relay, reason := g.readiness(ctx)
 	if !g.view.Live {
 		if time.Since(g.said) >= 3*time.Second {
 			g.said = time.Now()
-			g.view.say("  %s   %s", counts, positions)
+			g.view.say("  %s   %s%s", counts, positions, reason)
 		}
 		return
 	}
 	g.view.status(
 		g.view.paint(dim, strings.Repeat("─", 78)),
-		"  "+strings.Join([]string{g.light("Postgres", g.server.up), g.relayLight(ctx), g.light(g.kafkaName(), g.kafkaUp.Load())}, g.view.paint(dim, " ──▶ "))+
-			g.view.paint(dim, "   "+time.Since(g.began).Round(time.Second).String()),
+		"  "+strings.Join([]string{g.light("Postgres", g.server.up), relay, g.light(g.kafkaName(), g.kafkaUp.Load())}, g.view.paint(dim, " ──▶ "))+
+			g.view.paint(dim, "   "+time.Since(g.began).Round(time.Second).String()+reason),
 		"  "+counts,
 		"  "+positions+" "+g.view.paint(cyan, sparkline(g.lags)))
 }
@@ -131,13 +132,12 @@ func (g *gauges) light(name string, up bool) string {
 	return g.view.paint(red, "○") + " " + name
 }
 
-// relayLight is green where /readyz is 200, yellow where the process runs.
-func (g *gauges) relayLight(ctx context.Context) string {
-	switch err := g.relay.Ready(ctx); {
-	case err == nil:
-		return g.view.paint(green, "●") + " walrelay"
-	case g.runs.Load():
-		return g.view.paint(yellow, "◐") + " walrelay"
+// readiness is the relay's light: green where /readyz is 200, yellow where it is not and
+// gives a reason.
+func (g *gauges) readiness(ctx context.Context) (light, reason string) {
+	err := g.relay.Ready(ctx)
+	if err == nil || !strings.HasPrefix(err.Error(), "/readyz") { // nobody listens
+		return g.light("walrelay", err == nil), ""
 	}
-	return g.view.paint(red, "○") + " walrelay"
+	return g.view.paint(yellow, "◐") + " walrelay", "   " + err.Error()
 }

@@ -96,7 +96,8 @@ func (v *view) status(lines ...string) {
 func (v *view) close() { v.status() }
 
 // draw is one write, so that nothing flickers: away with the footer, the new line, the
-// footer again. Lines are cut at the terminal's width: a wrapped one would be two.
+// footer again. Above a footer lines are cut at the terminal's width: a wrapped one would be
+// two.
 func (v *view) draw(text string) {
 	var b strings.Builder
 	if v.drawn > 0 {
@@ -105,7 +106,7 @@ func (v *view) draw(text string) {
 	width := columns(v.out) - 1
 	if text != "" {
 		for line := range strings.SplitSeq(text, "\n") {
-			if v.Live {
+			if len(v.footer) > 0 {
 				line = cut(line, width)
 			}
 			b.WriteString(line + "\n")
