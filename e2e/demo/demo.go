@@ -99,8 +99,9 @@ func (d *demo) start(ctx context.Context) error {
 	d.kafkaUp.Store(true)
 	d.view.say("  Postgres %s and %s are up after %s", d.pg.Version, d.kafkaName(), duration(time.Since(began)))
 	if d.fake != nil {
-		reason, _, _ := strings.Cut(strings.ReplaceAll(d.fake.Error(), "stack: ", ""), "\n")
-		d.view.say("%s", d.view.paint(yellow, "  There is no real Kafka here. In its place stands a FAKE broker inside this program (franz-go's kfake).\n  Reason: "+reason))
+		reason := strings.SplitN(strings.ReplaceAll(d.fake.Error(), "stack: ", ""), "\n", 3) // a tool's output follows
+		d.view.say("%s", d.view.paint(yellow, "  There is no real Kafka here. In its place stands a FAKE broker inside this program (franz-go's kfake).\n  Reason: "+
+			strings.Join(reason[:min(2, len(reason))], "\n          ")))
 	}
 	return nil
 }

@@ -105,7 +105,7 @@ func (g *gauges) show(ctx context.Context) {
 	committed, takenBack := g.shop.counts()
 	c := g.consumer.counts()
 	counts := fmt.Sprintf("committed %s   delivered %s   taken back %s   duplicates %s", number(committed), number(c.events()), number(takenBack), number(c.repeats))
-	positions := "Postgres is away"
+	positions := "Postgres does not answer"
 	if g.server.up {
 		positions = fmt.Sprintf("confirmed LSN %s   WAL end %s   lag %s", g.server.confirmed, g.server.end, size(g.server.lag))
 	}

@@ -90,7 +90,7 @@ func (s *shop) fail(err error) {
 
 // serve is one customer: one transaction. A transaction that has begun is not cut short.
 func (s *shop) serve(conn *pgx.Conn, rng *rand.Rand, n int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	tx, err := conn.Begin(ctx)
 	if err != nil {
