@@ -112,7 +112,7 @@ func (d *delivery) land(f func()) {
 func (d *delivery) dispatch(ctx context.Context, now time.Time) (wake time.Time) {
 	wake = now.Add(tick)
 	var want []*share
-	needID := false
+	needID := d.p.id == noIdentity
 	var loads []*flight
 	for _, s := range d.pr.shares {
 		if s.shrunk {

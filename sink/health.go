@@ -3,15 +3,22 @@ package sink
 import (
 	"context"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
-// stuckAfter is how long a batch may wait for its acknowledgement before we say that
-// nothing can be delivered.
-const stuckAfter = 3 * time.Second
+const (
+	// stuckAfter is how long a batch may wait for its acknowledgement before we say that
+	// nothing can be delivered.
+	stuckAfter = 3 * time.Second
+
+	// checkTimeout is short enough for readiness to fall within five seconds when
+	// Check is called every three.
+	checkTimeout = 2 * time.Second
+)
 
 // Healthy reports whether events can be delivered, and if not why. It says no within
 // five seconds of a batch being stuck, while a topic in use is weaker than allowed, and
@@ -40,10 +47,15 @@ func (p *Producer) Healthy() (ok bool, reason string) {
 // Check asks the brokers about the topics in use and those named: their partitions,
 // limits and durability. The relay calls it at the start and every few seconds, so that
 // Healthy is true to life also while nothing is written. A *WeakTopicError names
-// topics that lose acknowledged events with one broker; any other error says that
-// the cluster could not be asked.
+// topics that lose acknowledged events with one broker: those in use, and at first all that exist
+// and that rows may go to. Any other error says that the cluster could not be asked.
 func (p *Producer) Check(ctx context.Context, topics ...string) error {
-	err := p.check(ctx, topics)
+	asking, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	weak, err := p.survey(asking)
+	if err == nil {
+		err = p.check(asking, topics)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if ctx.Err() == nil {
@@ -52,43 +64,96 @@ func (p *Producer) Check(ctx context.Context, topics ...string) error {
 	if err != nil {
 		return err
 	}
-	weak := &WeakTopicError{}
 	for _, t := range p.targets {
 		if t.weak != "" && !t.tolerated {
-			weak.Topics = append(weak.Topics, t.name)
+			weak[t.name] = t.weak
 		}
 	}
-	if len(weak.Topics) == 0 {
+	if len(weak) == 0 {
 		return nil
 	}
-	sort.Strings(weak.Topics)
-	for _, name := range weak.Topics {
-		weak.Remedy = append(weak.Remedy, p.mend(name, p.targets[name].weak))
+	e := &WeakTopicError{Topics: slices.Sorted(maps.Keys(weak))}
+	for _, name := range e.Topics {
+		e.Remedy = append(e.Remedy, p.mend(name, weak[name]))
 	}
-	return weak
+	return e
 }
 
-func (p *Producer) check(ctx context.Context, names []string) error {
-	due := append([]string(nil), names...)
+// check looks at the topics in use and those named, or sees whether anybody answers.
+func (p *Producer) check(ctx context.Context, named []string) error {
+	names := make(map[string]bool) // to whether its configuration is due
+	for _, name := range named {
+		names[name] = true
+	}
 	p.mu.Lock()
 	for name, t := range p.targets {
-		if len(t.partitions) == 0 {
-			continue
-		}
-		names = append(names, name)
-		if time.Since(t.config.read) > configAge {
-			due = append(due, name)
+		if len(t.partitions) > 0 {
+			names[name] = time.Since(t.config.read) > configAge
 		}
 	}
 	p.mu.Unlock()
 	if len(names) == 0 {
-		ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-		defer cancel()
 		_, err := p.cluster.RoundTrip(ctx, nil, &metadata.Request{TopicNames: []string{}})
 		return err
 	}
-	p.cluster.Refresh(names...)
-	s, err := p.look(ctx, names, due)
+	var list, due []string
+	for name, old := range names {
+		list = append(list, name)
+		if old {
+			due = append(due, name)
+		}
+	}
+	p.cluster.Refresh(list...)
+	s, err := p.look(ctx, list, due)
 	p.apply(s)
 	return err
+}
+
+// survey returns the topics that exist, that rows may go to, and that are weaker than
+// they should be, and why. It does so once: later, topics are looked at when they come into use.
+func (p *Producer) survey(ctx context.Context) (weak map[string]string, err error) {
+	weak = make(map[string]string)
+	p.mu.Lock()
+	surveyed := p.surveyed || p.allowWeak
+	p.mu.Unlock()
+	if surveyed {
+		return weak, nil
+	}
+	m, err := p.cluster.RoundTrip(ctx, nil, &metadata.Request{}) // of all topics
+	if err != nil {
+		return nil, err
+	}
+	topics := make(map[string]Topic)
+	for _, t := range m.(*metadata.Response).Topics {
+		if t.ErrorCode != 0 || t.IsInternal || !p.allowed(t.Name) {
+			continue
+		}
+		at := Topic{Name: t.Name}
+		for _, part := range t.Partitions {
+			at.Partitions = append(at.Partitions, Partition{Replicas: part.ReplicaNodes})
+		}
+		topics[t.Name] = at
+	}
+	configs, err := p.describe(ctx, topics, slices.Collect(maps.Keys(topics)))
+	if err != nil {
+		return nil, err
+	}
+	for name, t := range topics {
+		if why := weakness(t, configs[name].minISR); why != "" {
+			weak[name] = why
+		}
+	}
+	if len(weak) > 0 {
+		local, err := p.isLocal(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if local {
+			clear(weak) // worth a word when it comes into use
+		}
+	}
+	p.mu.Lock()
+	p.surveyed = true
+	p.mu.Unlock()
+	return weak, nil
 }

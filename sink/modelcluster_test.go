@@ -229,6 +229,15 @@ func (f *modelCluster) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Requ
 		for i, h := range f.hosts {
 			res.Brokers = append(res.Brokers, metadata.ResponseBroker{NodeID: int32(i), Host: h})
 		}
+		if req.TopicNames == nil {
+			for name, ft := range f.topics {
+				t := metadata.ResponseTopic{Name: name}
+				for i, p := range ft.parts {
+					t.Partitions = append(t.Partitions, metadata.ResponsePartition{PartitionIndex: int32(i), ReplicaNodes: p.replicas})
+				}
+				res.Topics = append(res.Topics, t)
+			}
+		}
 		return res, nil
 	}
 	f.t.Errorf("unexpected request %T", req)

@@ -90,6 +90,7 @@ type Producer struct {
 	stuckSince time.Time // something waits to be acknowledged since then; zero = nothing
 	stuckBy    *trouble  // why; nil = no answer
 	checkErr   error     // of the last Check that could not ask the cluster
+	surveyed   bool      // the topics that exist have been looked at once
 }
 
 // NewProducer checks the configuration; it does no I/O, so its errors are all errors of configuration.
@@ -159,6 +160,9 @@ func (p *Producer) Write(ctx context.Context, events []decode.Event) (n int, err
 
 // Prepare routes and encodes events without asking the cluster for anything. The
 // events are read until the Prepared has been delivered.
+//
+// What was prepared first has to be delivered first, and when a delivery ends with
+// an error, what was prepared behind it must not be delivered.
 func (p *Producer) Prepare(events []decode.Event) *Prepared {
 	p.mu.Lock()
 	var pr *Prepared

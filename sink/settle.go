@@ -68,6 +68,9 @@ func (d *delivery) acked(r *run, base int64) {
 
 // failed makes r wait before its next attempt, and says so.
 func (d *delivery) failed(r *run, t *trouble) {
+	if d.ctx.Err() != nil {
+		return // no attempt will follow
+	}
 	if b := r.queue[0]; b.first >= d.pr.end {
 		// Behind the end: nobody asks for it any more.
 		if b.doubtful {
@@ -85,10 +88,12 @@ func (d *delivery) failed(r *run, t *trouble) {
 // renumber gives r a new identity: the broker no longer follows the old one's numbers.
 func (d *delivery) renumber(r *run, c code) {
 	l := r.ledger
-	d.p.log.Warn().Str("topic", r.share.name).Int32("partition", r.partition).Str("error", c.name).Str("why", c.why).
-		Int64("producer_id", l.id.producer).Int32("sequence", l.next).
-		Int64("acknowledged_offset", l.offset).Stringer("lsn", l.lsn).
-		Msg("the partition gets a new producer id")
+	if r.tries == 0 {
+		d.p.log.Warn().Str("topic", r.share.name).Int32("partition", r.partition).Str("error", c.name).Str("why", c.why).
+			Int64("producer_id", l.id.producer).Int32("sequence", l.next).
+			Int64("acknowledged_offset", l.offset).Stringer("lsn", l.lsn).
+			Msg("the partition gets a new producer id")
+	}
 	l.spend()
 	r.queue[0].sealed = false
 }

@@ -407,6 +407,25 @@ func TestG1WeakTopics(t *testing.T) {
 	}
 }
 
+// G1: at the start, all topics that exist and that rows may go to are looked at, others are not.
+func TestG1WeakTopicsAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newModelCluster(t)
+		f.create("orders", 2, "min.insync.replicas", "1")
+		f.create("payments", 2)
+		f.create("elsewhere", 2, "min.insync.replicas", "1")
+		p, _ := newTestProducer(t, f, Config{Allowed: func(topic string) bool { return topic != "elsewhere" }})
+		err := p.Check(t.Context())
+		var weak *WeakTopicError
+		if !errors.As(err, &weak) || len(weak.Topics) != 1 || weak.Topics[0] != "orders" || len(weak.Remedy) != 1 {
+			t.Errorf("%v", err)
+		}
+		if err := p.Check(t.Context()); err != nil { // later only what is in use
+			t.Error(err)
+		}
+	})
+}
+
 // G1: a topic that is weakened while we run is noticed, told of once, and forgiven when it is mended.
 func TestG1TopicIsWeakened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
