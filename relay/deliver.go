@@ -82,6 +82,7 @@ func (s *session) save(ctx context.Context) {
 			}
 			if errors.Is(err, checkpoint.ErrBehind) || fatal(err) {
 				s.fail(err) // another relay has delivered more; or what is stored is no longer ours
+				s.breakOff()
 				return
 			}
 			outage.begin(s.log, err)

@@ -63,6 +63,7 @@ func (r *Relay) session(ctx context.Context, up func()) error {
 
 	drained, limit, release := s.drainLimit(ctx)
 	defer release()
+	defer context.AfterFunc(drained, s.breakOff)()
 	var pipe, side sync.WaitGroup
 	watching, stopWatching := context.WithCancel(s.broken)
 	defer stopWatching()
