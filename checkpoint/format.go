@@ -33,6 +33,7 @@ type document struct {
 	Slot        string      `json:"slot"`
 	Publication string      `json:"publication"`
 	Safe        lsn         `json:"safe"`
+	Trusted     lsn         `json:"trusted"`
 	Last        docTxn      `json:"last,omitzero"`
 	Open        docProgress `json:"open,omitzero"`
 	Catalog     docCatalog  `json:"catalog"`
@@ -67,6 +68,7 @@ func encode(p Position) ([]byte, error) {
 		Slot:        p.Slot,
 		Publication: p.Publication,
 		Safe:        lsn(p.Safe),
+		Trusted:     lsn(p.Trusted),
 		Last:        docTxn{lsn(p.Last.Commit), lsn(p.Last.End), p.Last.XID, p.Last.Time.UTC(), eventID(p.Last.EventID)},
 		Open:        docProgress{lsn(p.Open.Commit), p.Open.Rows, eventID(p.Open.EventID)},
 		Catalog:     docCatalog(p.Catalog),
@@ -118,6 +120,7 @@ func decode(data []byte) (Position, error) {
 		Slot:        doc.Slot,
 		Publication: doc.Publication,
 		Safe:        pglogrepl.LSN(doc.Safe),
+		Trusted:     pglogrepl.LSN(doc.Trusted),
 		Last:        Txn{pglogrepl.LSN(doc.Last.Commit), pglogrepl.LSN(doc.Last.End), doc.Last.XID, doc.Last.Time, string(doc.Last.EventID)},
 		Open:        Progress{pglogrepl.LSN(doc.Open.Commit), doc.Open.Rows, string(doc.Open.EventID)},
 		Catalog:     Catalog(doc.Catalog),

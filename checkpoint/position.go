@@ -15,8 +15,8 @@ import (
 // Position says which events are delivered: every event of every transaction up
 // to and including Last, and the first Open.Rows events of the transaction Open.
 //
-// Invariant: Last.End ≤ Safe ≤ Open.Commit (where Open is set). Only Safe is ever
-// confirmed to Postgres.
+// Invariant: Trusted, Last.End ≤ Safe ≤ Open.Commit (where Open is set). Only Safe is
+// ever confirmed to Postgres.
 type Position struct {
 	SystemID    string // IDENTIFY_SYSTEM's systemid; an LSN means nothing without it
 	Timeline    int32
@@ -26,6 +26,10 @@ type Position struct {
 	Last Txn           // the newest transaction with outbox rows that is delivered whole; zero: none yet
 	Open Progress      // the transaction that is delivered in part; zero: none
 	Safe pglogrepl.LSN // no undelivered outbox row commits below it: Last.End, or a later idle position
+
+	// Trusted is the slot's confirmed LSN when there was no position yet: what commits below
+	// it counts as delivered, on the slot's word.
+	Trusted pglogrepl.LSN
 
 	// Catalog is what was seen of publication and table when Safe was last proven.
 	Catalog Catalog
@@ -118,6 +122,8 @@ func (p Position) check() error {
 		return fmt.Errorf("commit %s is past its end %s", p.Last.Commit, p.Last.End)
 	case p.Last.End > p.Safe:
 		return fmt.Errorf("last end %s is past the safe LSN %s", p.Last.End, p.Safe)
+	case p.Trusted > p.Safe:
+		return fmt.Errorf("trusted LSN %s is past the safe LSN %s", p.Trusted, p.Safe)
 	case p.Open.Commit != 0 && p.Safe > p.Open.Commit:
 		return fmt.Errorf("safe LSN %s is past the commit %s of the transaction in progress", p.Safe, p.Open.Commit)
 	case p.Open.Commit == 0 && p.Open != Progress{}:

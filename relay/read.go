@@ -117,7 +117,7 @@ func (s *session) commit(t decode.Txn) error {
 	if err := s.resume.commit(t, s.lastID); err != nil {
 		return err
 	}
-	if t.Commit > s.resume.pos.Last.Commit {
+	if !s.resume.delivered(t.Commit) {
 		s.open.commit(t)
 	}
 	s.reach(t.End)

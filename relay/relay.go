@@ -184,7 +184,7 @@ func (r *Relay) position(ctx context.Context, s *replication.Session) (checkpoin
 	fresh := checkpoint.Position{
 		SystemID: s.Server.SystemID, Timeline: s.Server.Timeline,
 		Slot: r.cfg.Postgres.Slot, Publication: r.cfg.Postgres.Publication,
-		Safe: s.Slot.Confirmed,
+		Safe: s.Slot.Confirmed, Trusted: s.Slot.Confirmed,
 	}
 	pos, err := fresh, checkpoint.ErrNone
 	if r.cfg.Store != nil {

@@ -29,6 +29,11 @@ type resume struct {
 	open bool // pos.Open still has to come by
 }
 
+// delivered says whether the transaction that commits there is delivered whole.
+func (r *resume) delivered(commit pglogrepl.LSN) bool {
+	return commit <= r.pos.Last.Commit || commit < r.pos.Trusted
+}
+
 // verdict is what resume says of a row.
 type verdict int
 
@@ -59,7 +64,7 @@ func (r *resume) pending() bool { return r.last || r.open }
 // row judges the newest event of the transaction in progress.
 func (r *resume) row(ev *decode.Event) (verdict, error) {
 	switch {
-	case ev.Commit <= r.pos.Last.Commit:
+	case r.delivered(ev.Commit):
 		return drop, nil
 	case r.last:
 		return drop, r.foreign(ev.Commit, "the last transaction that was delivered (commit %s) did not come by", r.pos.Last.Commit)

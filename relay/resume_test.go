@@ -79,6 +79,9 @@ func TestG5ResumeDropsWhatWasDelivered(t *testing.T) {
 		{"all rows but not the commit", allOfT2, 110, []wal{t2, t3}, "f", ""},
 		{"idle position", idleAfterT1, 118, []wal{t2}, "c d e", ""},
 
+		{"slot behind what it was trusted for", checkpoint.Position{Safe: 118, Trusted: 115}, 90, []wal{t1, t2}, "c d e", ""},
+
+		{"rows behind what the slot was trusted for", checkpoint.Position{Safe: 118, Trusted: 112}, 90, []wal{{114, 116, 7, []string{"x"}}}, "", "says that there is none"},
 		{"slot ahead", afterT1, 112, nil, "", "advanced by somebody else"},
 		{"last transaction missing", afterT1, 90, []wal{t2}, "", "did not come by"},
 		{"last transaction missing, idle", afterT1, 90, []wal{idleTo(110)}, "", "did not come by"},
