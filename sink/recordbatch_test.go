@@ -97,13 +97,11 @@ func prefixed(batch []byte) []byte {
 
 // record is a record as a consumer reads it.
 type record struct {
-	topic     string
-	partition int32
-	offset    int64
-	time      int64
-	key       string // "nil" for no key, else quoted
-	value     string
-	headers   string
+	offset  int64
+	time    int64
+	key     string // "nil" for no key, else quoted
+	value   string
+	headers string
 }
 
 func quote(p []byte) string {

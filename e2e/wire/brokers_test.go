@@ -224,16 +224,6 @@ func (r *rig) check() {
 	r.t.Logf("%d events, each there once", r.events)
 }
 
-func (r *rig) leaders() map[int32][]int32 {
-	topics, err := r.admin.ListTopics(r.ctx, r.topic)
-	r.must(err)
-	led := make(map[int32][]int32)
-	for _, p := range topics[r.topic].Partitions.Sorted() {
-		led[p.Leader] = append(led[p.Leader], p.Partition)
-	}
-	return led
-}
-
 // G1 G2 G5 G8: a real cluster of three brokers under load, with everything that can
 // happen to one of them. Nothing is lost, repeated or reordered, and the producer is
 // back within two seconds of any other client.
