@@ -61,7 +61,8 @@ demo: build ## a minute of a small shop: relay, Kafka and Postgres are killed in
 	@WALRELAY_BIN=bin/walrelay exec bin/demo
 
 stack: deps ## a real Postgres and Kafka to play with, until Ctrl-C
-	cd e2e && $(GO) run ./cmd/stack
+	cd e2e && $(GO) build -o ../bin/stack ./cmd/stack
+	@exec bin/stack
 
 compose-check: ## is docker-compose.yml valid?
 	docker-compose -f docker-compose.yml config -q
