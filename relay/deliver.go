@@ -75,7 +75,9 @@ func (s *session) save(ctx context.Context) {
 			s.state.unsaved(err)
 			if err == nil {
 				delay = backoff{}
-				outage.over(s.log)
+				if line, ok := outage.over(s.log.Info()); ok {
+					line.Msg("positions are saved again")
+				}
 				s.track.markSaved(pos, batches)
 				s.pg.Confirm(pos.Safe)
 				continue
@@ -85,7 +87,7 @@ func (s *session) save(ctx context.Context) {
 				s.breakOff()
 				return
 			}
-			outage.begin(s.log, err)
+			outage.begin(s.log, err).Msg("position not saved; trying again")
 			retry, changed, settled = time.After(delay.next()), nil, nil
 		}
 		select {

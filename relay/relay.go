@@ -77,6 +77,7 @@ type Relay struct {
 	known    bool          // track holds a position: an earlier session's, or a saved one
 	verified pglogrepl.LSN // what was delivered when the catalog was last seen to publish the outbox; the watch goroutine's during a session
 
+	outage outage   // of the session with Postgres
 	warned []string // what was said of the catalog already
 
 	kafkaSeen    bool      // the brokers have answered; the probe goroutine's, like the next one
@@ -103,13 +104,11 @@ func (r *Relay) Run(ctx context.Context) error {
 	var (
 		delay   backoff
 		refused time.Time // since when the server refuses our credentials
-		outage  outage
 	)
 	for {
 		began := time.Now()
 		err := r.session(ctx, func() {
 			delay, refused = backoff{}, time.Time{}
-			outage.over(r.log)
 		})
 		r.state.lost(err)
 		switch {
@@ -129,7 +128,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		default:
 			refused = time.Time{}
 		}
-		outage.begin(r.log, err)
+		r.outage.begin(r.log, err).Msg("not streaming; trying again")
 		if errors.Is(err, replication.ErrSlotInUse) {
 			// Another relay may own the stream now: nothing of ours must land behind
 			// its back. What this process saw acknowledged stays true all the same.
@@ -143,29 +142,37 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 }
 
-// outage logs a fault once when it begins and once when it is over.
+// outage has a fault logged once when it begins and once when it is over. Reasons
+// change while a server restarts; only one that is new after a while is told too.
 type outage struct {
-	since time.Time
-	text  string
+	since, told time.Time
+	text        string
 }
 
-func (o *outage) begin(log zerolog.Logger, err error) {
+const newReasonAfter = 30 * time.Second
+
+// begin returns where to log err.
+func (o *outage) begin(log zerolog.Logger, err error) *zerolog.Event {
+	now := time.Now()
 	if o.since.IsZero() {
-		o.since = time.Now()
+		o.since = now
 	}
-	if text := err.Error(); text != o.text {
-		o.text = text
-		log.Warn().Err(err).Msg("not streaming; trying again")
-		return
+	if text := err.Error(); text != o.text && (o.told.IsZero() || now.Sub(o.told) > newReasonAfter) {
+		o.text, o.told = text, now
+		return log.Warn().Err(err)
 	}
-	log.Debug().Err(err).Msg("still not streaming")
+	return log.Debug().Err(err)
 }
 
-func (o *outage) over(log zerolog.Logger) {
-	if !o.since.IsZero() {
-		log.Info().Int64("outage_ms", time.Since(o.since).Milliseconds()).Msg("streaming again")
+// over adds how long it was to the line that tells of the recovery; ok is false
+// where there was no outage.
+func (o *outage) over(line *zerolog.Event) (_ *zerolog.Event, ok bool) {
+	ok = !o.since.IsZero()
+	if ok {
+		line = line.Int64("outage_ms", time.Since(o.since).Milliseconds())
 	}
 	*o = outage{}
+	return line, ok
 }
 
 // backoff is bounded and jittered: 0.1 s, doubling, at most 5 s.

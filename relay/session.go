@@ -147,7 +147,8 @@ func (s *session) begin(ctx context.Context) error {
 			s.log.Warn().Msg(text)
 		}
 	}
-	s.log.Info().Stringer("confirmed_lsn", s.pg.Slot.Confirmed).Stringer("position", pos.Safe).
+	line, _ := s.outage.over(s.log.Info())
+	line.Stringer("confirmed_lsn", s.pg.Slot.Confirmed).Stringer("position", pos.Safe).
 		Str("system_id", pos.SystemID).Int32("timeline", pos.Timeline).Str("slot", pos.Slot).Msg("streaming")
 	return nil
 }
