@@ -57,9 +57,9 @@ func (c *Client) candidates() []*peer {
 	class := make(map[*peer]int)
 	add := func(p *peer, otherwise int) {
 		all = append(all, p)
-		nc := p.lanes[laneControl].conn
+		l := &p.lanes[laneControl]
 		switch {
-		case nc != nil && nc.alive():
+		case l.conn != nil && l.conn.alive():
 			class[p] = 0
 		case p.failures > 0:
 			class[p] = 3

@@ -36,7 +36,7 @@ type ClientConfig struct {
 // one connection in order). It implements [kafka.RoundTripper].
 // All methods may be called from any goroutine.
 //
-// The only goroutines are the connections' readers; [Client.Close] waits for them.
+// The only goroutines are those of the connections, one each, from the dial on; [Client.Close] waits for them.
 // Everything else runs in the caller. An idle client has no timer.
 type Client struct {
 	cfg   ClientConfig
@@ -56,7 +56,7 @@ type Client struct {
 	topics       map[string]*knownTopic
 	asks         uint64 // metadata requests begun
 	slowRounds   int    // rounds over all brokers in a row that nobody answered in time
-	readers      sync.WaitGroup
+	goroutines   sync.WaitGroup
 }
 
 var _ kafka.RoundTripper = (*Client)(nil)
@@ -153,7 +153,7 @@ func (c *Client) Reset() { c.drop(errReset, false) }
 // Close drops every connection for good. All goroutines of the client have ended when it returns.
 func (c *Client) Close() {
 	c.drop(ErrClientClosed, true)
-	c.readers.Wait()
+	c.goroutines.Wait()
 }
 
 func (c *Client) drop(why error, final bool) {
@@ -163,6 +163,12 @@ func (c *Client) drop(why error, final bool) {
 		c.closed = true
 	} else if !c.closed {
 		c.epoch, c.endEpoch = context.WithCancel(context.Background())
+	}
+	for _, p := range c.brokers {
+		p.reset()
+	}
+	for _, p := range c.seeds {
+		p.reset()
 	}
 	clear(c.coordinators)
 	for _, k := range c.topics {

@@ -330,10 +330,14 @@ func TestResetAndClose(t *testing.T) {
 			}
 		}
 		silent = false
-		if _, err := c.Send(t.Context(), 1, produceTo("t", 0, recordSet(t, "x"))); err != nil {
-			t.Errorf("after Reset: %v", err)
+		for node := range int32(2) {
+			if _, err := c.Send(t.Context(), node+1, produceTo("t", node, recordSet(t, "x"))); err != nil {
+				t.Errorf("after Reset: %v", err)
+			}
 		}
 		silent = true
+		f.hangUp(2)
+		synctest.Wait()
 		start()
 		c.Close()
 		for range 2 {

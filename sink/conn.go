@@ -218,11 +218,10 @@ func (c *conn) head() *call {
 	return c.pending[0]
 }
 
-// read is the reader goroutine: it owns the incoming side until the connection fails.
+// read is the connection's goroutine: it owns the incoming side until the connection fails.
 func (c *conn) read() {
 	log := c.peer.client.cfg.Log.With().Int32("broker", c.peer.node).Str("address", c.peer.addr).Logger()
 	log.Debug().Msg("kafka connection open")
-	defer c.peer.client.readers.Done()
 	defer close(c.ended)
 	var frame []byte
 	var err error

@@ -78,15 +78,104 @@ func TestG8EveryStepHasADeadline(t *testing.T) {
 				if want := "sink: broker 4 at b1:9092: " + tc.step + ": no answer in time"; err == nil || err.Error() != want {
 					t.Errorf("%q, want %q", err, want)
 				}
+				time.Sleep(7 * time.Second) // what has begun later
 				synctest.Wait()
 				f.mu.Lock()
 				defer f.mu.Unlock()
 				if len(f.conns) != 0 {
-					t.Error("the socket is still open")
+					t.Error("a socket is still open")
 				}
 			})
 		})
 	}
+}
+
+// G8: a connect that takes longer than any caller waits succeeds nevertheless, once.
+func TestG8SlowConnectOutlivesItsCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t, 1, nil)
+		f.leaders["t"] = []int32{1}
+		slow := false
+		c := f.client(func(cfg *ClientConfig) {
+			cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if slow {
+					if err := pause(ctx, 7*time.Second); err != nil {
+						return nil, err
+					}
+				}
+				return f.dial(ctx, network, addr)
+			}
+		})
+		mustKnow(t, c, "t")
+		slow = true
+		start := time.Now()
+		for tries := 1; ; tries++ {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			_, err := c.Send(ctx, 1, produceTo("t", 0, recordSet(t, "x")))
+			cancel()
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, context.DeadlineExceeded) || tries > 3 {
+				t.Fatalf("try %d: %v", tries, err)
+			}
+		}
+		if took := time.Since(start); took != 7*time.Second {
+			t.Errorf("after %v", took)
+		}
+		time.Sleep(time.Minute)
+		if c.mu.Lock(); len(c.conns) != 2 {
+			t.Errorf("%d connections", len(c.conns))
+		}
+		c.mu.Unlock()
+	})
+}
+
+// G8: when a way that swallowed everything is free again, that is noticed within two
+// seconds, however long it took, and the sockets of all attempts are few.
+func TestG8BlackHoleIsLeftSoonAfterItHeals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t, 1, nil)
+		f.leaders["t"] = []int32{1}
+		c := f.client(nil)
+		mustKnow(t, c, "t")
+		swallow := func(s *fakeSession, req protocol.Message) (protocol.Message, error) { return nil, nil }
+		f.set(func() { f.broker(1).script = swallow })
+		start, most := time.Now(), 0
+		for err := error(context.DeadlineExceeded); err != nil; {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			_, err = c.Send(ctx, 1, produceTo("t", 0, recordSet(t, "x")))
+			cancel()
+			f.set(func() {
+				most = max(most, len(f.conns))
+				if time.Since(start) > 100*time.Second { // heals for connections made from now on
+					f.broker(1).script = nil
+				}
+			})
+		}
+		if took := time.Since(start); took > 100*time.Second+3*time.Second+connectAgain {
+			t.Errorf("back after %v", took)
+		}
+		if most > 7 {
+			t.Errorf("%d sockets", most)
+		}
+	})
+}
+
+// A caller that has less time than the back-off after a refusal is told of the refusal.
+func TestRefusalIsToldDuringTheBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t, 1, saslServer("u", "right", ""))
+		c := f.client(func(cfg *ClientConfig) { cfg.SASL = &SASLConfig{Mechanism: "plain", Username: "u", Password: "wrong"} })
+		for range 20 {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			_, err := c.Metadata(ctx, "t")
+			cancel()
+			if refused := (*AuthError)(nil); !errors.As(err, &refused) {
+				t.Errorf("%v", err)
+			}
+		}
+	})
 }
 
 // KIP-368: SASL is done again on the open connection before the session ends, once

@@ -16,32 +16,6 @@ const (
 	throttleLimit = time.Minute     // a broker that asks for more is not believed
 )
 
-// A lane is one of the connections to a broker, opened when first used. Brokers answer the requests
-// of a connection strictly in order; a produce request waits for the slowest
-// in-sync replica and a fetch for something to read: what tells us about the cluster must not queue behind them.
-type lane struct {
-	connecting chan struct{} // capacity 1: held by the one caller that connects
-	conn       *conn         // under Client.mu; nil or dead = connect first
-	quietUntil time.Time     // under Client.mu; the broker asked to be left alone until then
-}
-
-const (
-	laneControl = iota
-	laneProduce
-	laneFetch
-	lanes
-)
-
-func laneOf(req protocol.Message) int {
-	switch req.ApiKey() {
-	case protocol.Produce:
-		return laneProduce
-	case protocol.Fetch:
-		return laneFetch
-	}
-	return laneControl
-}
-
 // peer is one broker at one address. Its mutable fields are under Client.mu.
 type peer struct {
 	client *Client
@@ -49,7 +23,8 @@ type peer struct {
 	addr   string
 	lanes  [lanes]lane
 
-	failures  int       // in a row, of connects or of connections that never answered
+	failures  int       // in a row, of connects or of connections that never answered;
+	failure   error     // the last of them
 	retryAt   time.Time // no connect before
 	abandoned error     // not nil: moved away, do not connect
 }
@@ -57,7 +32,7 @@ type peer struct {
 func newPeer(c *Client, node int32, addr string) *peer {
 	p := &peer{client: c, node: node, addr: addr}
 	for i := range p.lanes {
-		p.lanes[i].connecting = make(chan struct{}, 1)
+		p.lanes[i].changed = make(chan struct{})
 	}
 	return p
 }
@@ -101,71 +76,6 @@ func (p *peer) answered(l *lane, throttle time.Duration) {
 	}
 }
 
-// connection returns the lane's connection; one caller connects, the others wait for it.
-func (p *peer) connection(ctx context.Context, l *lane) (*conn, error) {
-	c := p.client
-	if nc, _, err := p.live(l); nc != nil || err != nil {
-		return nc, err
-	}
-	select {
-	case l.connecting <- struct{}{}:
-		defer func() { <-l.connecting }()
-	case <-ctx.Done():
-		return nil, p.error("connect", ctx.Err())
-	}
-	nc, retryAt, err := p.live(l)
-	if nc != nil || err != nil {
-		return nc, err
-	}
-	c.mu.Lock()
-	epoch := c.epoch
-	c.mu.Unlock()
-	dialing, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer onDone(epoch, cancel)()
-	if err = pause(dialing, time.Until(retryAt)); err == nil {
-		nc, err = p.connect(dialing)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case err == nil && epoch.Err() == nil && p.abandoned == nil:
-		l.conn = nc
-		c.conns[nc] = struct{}{}
-		c.readers.Add(1)
-		go nc.read()
-		return nc, nil
-	case err == nil:
-		nc.raw.Close()
-		err = p.error("connect", errReset)
-	case epoch.Err() != nil:
-		err = p.error("connect", errReset)
-	case ctx.Err() != nil && !isTimeout(ctx.Err()):
-		err = p.error("connect", ctx.Err()) // the caller's wish, not the broker's fault
-	default:
-		p.failed(err)
-	}
-	if c.closed {
-		err = ErrClientClosed
-	}
-	return nil, err
-}
-
-// live returns the lane's connection if it is usable, else when to connect.
-func (p *peer) live(l *lane) (*conn, time.Time, error) {
-	p.client.mu.Lock()
-	defer p.client.mu.Unlock()
-	switch {
-	case p.client.closed:
-		return nil, time.Time{}, ErrClientClosed
-	case p.abandoned != nil:
-		return nil, time.Time{}, p.error("connect", p.abandoned)
-	case l.conn != nil && l.conn.alive():
-		return l.conn, time.Time{}, nil
-	}
-	return nil, p.retryAt, nil
-}
-
 // failed moves the next connect away: 50 ms, doubled with each failure in a row, half of it at random.
 // A connection that once answered and is lost costs no wait. Under Client.mu.
 func (p *peer) failed(err error) {
@@ -175,6 +85,7 @@ func (p *peer) failed(err error) {
 	}
 	d := min(reconnectMin<<min(p.failures, 20), limit)
 	p.failures++
+	p.failure = err
 	p.retryAt = time.Now().Add(d/2 + rand.N(d/2+1))
 }
 
@@ -189,7 +100,7 @@ func (p *peer) gone(nc *conn) {
 			p.lanes[i].conn = nil
 		}
 	}
-	why := nc.why()
+	why := nc.error("connection", nc.why())
 	deliberate := errors.Is(why, errReset) || errors.Is(why, errGivenUp)
 	if isTimeout(why) || !nc.proven && !deliberate {
 		p.failed(why)
@@ -200,9 +111,20 @@ func (p *peer) gone(nc *conn) {
 func (p *peer) abandon() {
 	p.abandoned = errMoved
 	for i := range p.lanes {
-		if nc := p.lanes[i].conn; nc != nil {
-			nc.fail(errMoved)
+		l := &p.lanes[i]
+		if l.conn != nil {
+			l.conn.fail(errMoved)
 		}
+		l.notify()
+	}
+}
+
+// reset gives up the attempts under way. Under Client.mu.
+func (p *peer) reset() {
+	for i := range p.lanes {
+		l := &p.lanes[i]
+		l.attempts, l.another = 0, time.Time{}
+		l.end(p.error("connect", errReset))
 	}
 }
 

@@ -16,6 +16,7 @@ const topicsVersion = 12
 // topicsRequest asks for topics by name. Its answer is a *topicsAnswer.
 type topicsRequest struct{ names []string }
 
+//lint:ignore ST1003 the name is protocol.Message's
 func (*topicsRequest) ApiKey() protocol.ApiKey { return protocol.Metadata }
 
 // topicsAnswer is the cluster and the topics, with their ids where the broker knows ids.
