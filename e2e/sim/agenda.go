@@ -47,7 +47,9 @@ func (w *world) run() {
 			faultNamed(f.Kind).do(w, f)
 		})
 	}
-	w.at(w.plan.For, func() {})
+	for at := time.Second; at <= w.plan.For; at += time.Second {
+		w.at(at, func() {}) // a look around
+	}
 	if w.work() && w.heal() {
 		w.goodbye()
 	}
@@ -61,6 +63,7 @@ func (w *world) work() bool {
 		if !w.sleep(next.at) {
 			return false
 		}
+		w.truth.held(w.plan.BufferBytes)
 		next.do()
 	}
 	return true

@@ -28,12 +28,29 @@ func (w *world) analyse() (repeats int) {
 			next[p]++
 		}
 	}
+	again := map[int]map[*event]bool{}
 	for _, l := range logs {
-		a := &walk{world: w, plog: l, ranks: ranks, newest: -1}
+		a := &walk{world: w, plog: l, ranks: ranks, again: again, newest: -1}
 		a.records()
-		repeats += a.repeats
+	}
+	for i, events := range again {
+		repeats += len(events)
+		w.checkRepeats(i, events)
 	}
 	return repeats
+}
+
+// checkRepeats bounds what a reign repeats: two batches were not saved when the one before
+// ended, and a third one may have landed after a takeover.
+func (w *world) checkRepeats(reign int, events map[*event]bool) {
+	sum, largest := 0, 0
+	for e := range events {
+		sum += e.bytes()
+		largest = max(largest, e.bytes())
+	}
+	if limit := 3 * w.plan.relayBatch(); !w.plan.NoCheckpoint && sum > limit+3*largest {
+		w.fail("G5", "%s repeats %d events of at least %d bytes, more than three batches of %d", w.truth.reigns[reign].client, len(events), sum, w.plan.relayBatch())
+	}
 }
 
 // walk follows one partition in the order of its offsets. The log goes on with the next
@@ -47,7 +64,7 @@ type walk struct {
 	newest    int     // highest rank so far
 	late      *copied // of a reign that is over
 	lateBytes int
-	repeats   int
+	again     map[int]map[*event]bool // by reign: what it repeated
 }
 
 func (a *walk) records() {
@@ -57,7 +74,10 @@ func (a *walk) records() {
 		}
 		if a.before == nil || a.follows(c) {
 			if a.ranks[c.event] <= a.newest {
-				a.repeats++
+				if a.again[c.reign] == nil {
+					a.again[c.reign] = map[*event]bool{}
+				}
+				a.again[c.reign][c.event] = true
 			}
 			a.before, a.newest = c, max(a.newest, a.ranks[c.event])
 		}
@@ -110,7 +130,7 @@ func (a *walk) zombie(c *copied) {
 
 // clean: every reign after from, up to to, began after a stop in good order.
 func (a *walk) clean(from, to int) bool {
-	if a.plan.NoCheckpoint {
+	if a.plan.NoCheckpoint && len(a.truth.downs) > 0 {
 		return false // the slot may have fallen back
 	}
 	for _, r := range a.truth.reigns[from+1 : to+1] {

@@ -1,7 +1,10 @@
 package sim
 
 import (
+	"time"
+
 	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/e2e/sim/simnet"
 	"github.com/walrelay/walrelay/e2e/sim/simpg"
 )
 
@@ -28,6 +31,9 @@ func (t *truth) status(s simpg.Status, checkpointed bool) {
 func (t *truth) saving(who string, p checkpoint.Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.diverged {
+		return // it may still be a position in other WAL; what is confirmed is checked all the same
+	}
 	if first := t.undelivered(); first != nil && deliveredBy(p, first) {
 		t.fail("G3", "%s saves %s + %d rows of %s, but event %s (commit %s seq %d) is not acknowledged",
 			who, p.Safe, p.Open.Rows, p.Open.Commit, first.id, first.commit, first.seq)
@@ -68,4 +74,35 @@ func (t *truth) hasSaved() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.saved != 0
+}
+
+// sent notes on which link, and where on it, a row leaves Postgres.
+func (t *truth) sent(row *simpg.Row, l *simnet.Link, offset int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := row.Tag.(*event)
+	e.link, e.offset = l, offset
+}
+
+// readBuffer is what the relay may have read off the socket beyond what it has taken in.
+const readBuffer = 1 << 20
+
+// held checks how much of the stream a relay has taken in and not got rid of (G7).
+func (t *truth) held(buffer int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.undelivered()
+	if e == nil || e.link == nil {
+		return
+	}
+	if n := e.link.Read() - e.offset; n > int64(buffer+readBuffer) {
+		t.fail("G7", "%s holds %d bytes of the stream behind event %s, the buffer being %d", e.link.From, n, e.id, buffer)
+	}
+}
+
+// down notes that Postgres is down.
+func (t *truth) down() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.downs = append(t.downs, time.Now())
 }

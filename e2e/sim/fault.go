@@ -37,7 +37,7 @@ var faults = []fault{
 	{"lose host", 1, func(w *world, f Fault) { w.kill(f, true) }},
 	{"restart", 2, func(w *world, f Fault) { w.restart(f) }},
 	{"freeze", 2, (*world).freeze},
-	{"disk full", 1, func(w *world, f Fault) { w.mu.Lock(); w.noSpace = time.Now().Add(f.D); w.mu.Unlock() }},
+	{"disk full", 1, func(w *world, f Fault) { w.fillDisk(2 * f.D) }},
 
 	{"cut", 6, func(w *world, f Fault) { w.onLink(f, (*simnet.Link).Reset) }},
 	{"cut late", 3, func(w *world, f Fault) { w.onLink(f, (*simnet.Link).ResetAfterDelivery) }},
@@ -197,6 +197,12 @@ func (w *world) restart(f Fault) {
 	}
 }
 
+func (w *world) fillDisk(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.noSpace = time.Now().Add(d)
+}
+
 // freeze is as near to SIGSTOP as links can come: nothing reaches a relay, and nothing
 // leaves it, for a while.
 func (w *world) freeze(f Fault) {
@@ -215,7 +221,10 @@ func (w *world) failover(f Fault) {
 	if f.B%2 == 0 {
 		w.pg.CutStandby()
 	}
-	w.later(f.E/4, func() { w.switched = w.pg.Failover(f.D/4, f.E) })
+	w.later(f.E/4, func() {
+		w.truth.diverge()
+		w.switched = w.pg.Failover(f.D/4, f.E)
+	})
 }
 
 // restore takes a copy of the cluster and puts it in its place later.
@@ -226,6 +235,7 @@ func (w *world) restore(f Fault) {
 	c := w.pg.Copy()
 	w.note("a copy of the cluster is taken at %s", c.End)
 	w.later(f.E, func() {
+		w.truth.diverge()
 		w.pg.Restore(c, f.D/4, f.E)
 		w.switched = c.End
 	})

@@ -167,6 +167,9 @@ func newOps(r *rand.Rand, last time.Duration) []Op {
 			if r.IntN(4) == 0 {
 				op.Rows = 100 + r.IntN(1500)
 			}
+			if r.IntN(100) == 0 {
+				op.Rows, op.Large = 2500, 2000
+			}
 		}
 		if r.IntN(3) == 0 {
 			op.Open = between(r, time.Millisecond, 5*time.Second)

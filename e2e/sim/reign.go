@@ -116,3 +116,10 @@ func (t *truth) named(from, to pglogrepl.LSN) {
 		}
 	}
 }
+
+// diverge notes that Postgres goes back and continues with other WAL.
+func (t *truth) diverge() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.diverged = true
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/walrelay/walrelay/checkpoint"
 	"github.com/walrelay/walrelay/e2e/sim/simkafka"
+	"github.com/walrelay/walrelay/e2e/sim/simnet"
 	"github.com/walrelay/walrelay/e2e/sim/simpg"
 )
 
@@ -32,8 +33,10 @@ type event struct {
 	commit  pglogrepl.LSN
 	end     pglogrepl.LSN
 	seq     uint64
-	acked   bool // a broker has said so
-	claimed bool // lost, and a saved position says that it was delivered
+	acked   bool         // a broker has said so
+	link    *simnet.Link // it was sent on last
+	offset  int64        // of its first byte there
+	claimed bool         // lost, and a saved position says that it was delivered
 }
 
 type fate int
@@ -62,10 +65,12 @@ type truth struct {
 	orderly   map[string]bool // processes → whether they took leave of their last session
 	saved     pglogrepl.LSN   // highest safe LSN that is saved
 	confirmed pglogrepl.LSN   // highest that is confirmed
+	diverged  bool            // Postgres has gone back and continues with other WAL
 	lostOnes  int             // events that Postgres has lost
 	why       string          // what entitles the relay to refuse to go on
 	must      string          // what obliges it
 	expired   []time.Time     // when the brokers forgot all producer ids
+	downs     []time.Time     // when Postgres went down: its slot may have fallen back
 }
 
 type place struct {

@@ -81,6 +81,7 @@ func newWorld(plan Plan, path string) *world {
 		Schema: schema, Table: table, Publication: publication, Slot: slot, Columns: columns, SyncedStandby: plan.SyncedStandby,
 	}, plan.Seed, w.net, simpg.Hooks{
 		Committed: w.truth.committedTxn, Lost: w.truth.lostTxns, Streams: w.truth.streams, Leaves: w.truth.leaves,
+		Row: w.truth.sent, Down: w.truth.down,
 		Status: func(s simpg.Status) { w.truth.status(s, !plan.NoCheckpoint) },
 		Note:   w.note, Fault: func(format string, args ...any) { w.fail("protocol", format, args...) },
 	})

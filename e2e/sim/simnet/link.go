@@ -167,6 +167,13 @@ func (l *Link) Read() int64 {
 	return l.client.in.read
 }
 
+// Written returns how many bytes the server end has put on the link.
+func (l *Link) Written() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.client.in.read + int64(l.client.in.size)
+}
+
 func (l *Link) wake() {
 	l.client.out.cond.Broadcast()
 	l.server.out.cond.Broadcast()

@@ -25,6 +25,7 @@ func (s *Server) Crash(downFor, startFor time.Duration) {
 // stop is the end of all processes.
 func (s *Server) stop() {
 	s.phase = down
+	s.hooks.Down()
 	s.net.SetReach(s.cfg.Addr, simnet.Refused)
 	for t := range s.open {
 		t.aborted = true

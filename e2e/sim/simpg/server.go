@@ -52,8 +52,11 @@ type Hooks struct {
 	Status  func(s Status)
 	Streams func(client string) // a client has taken the slot
 	Leaves  func(client string, orderly bool)
-	Note    func(format string, args ...any)
-	Fault   func(format string, args ...any) // the client did what no client may do
+	// Row says that a row leaves on a link, as the bytes from an offset on.
+	Row   func(r *Row, l *simnet.Link, offset int64)
+	Down  func() // the server is down: crashed, or shut down
+	Note  func(format string, args ...any)
+	Fault func(format string, args ...any) // the client did what no client may do
 }
 
 // Status is a standby status update and what the server knows at this moment.
@@ -180,11 +183,14 @@ func (s *Server) WALEnd() pglogrepl.LSN {
 	return s.end
 }
 
-// Streaming returns the pid of the session that holds the slot, or 0.
-func (s *Server) Streaming() int32 {
+// Holder returns the client that holds the slot, or "".
+func (s *Server) Holder() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.slot.pid
+	if ss := s.sessions[s.slot.pid]; ss != nil {
+		return ss.client
+	}
+	return ""
 }
 
 // Running says whether the server takes connections and writes.

@@ -18,6 +18,7 @@ type walsender struct {
 
 	heard   time.Time // when the client last said something
 	pinged  bool      // it was asked to since
+	askedAt time.Time // in the middle of a transaction
 	asked   bool      // it asked us
 	spoke   bool      // it said something that the sender has not looked at
 	told    pglogrepl.LSN
@@ -25,7 +26,8 @@ type walsender struct {
 	inTxn   bool
 	columns []Column // of the last Relation message
 	buf     []byte
-	perSend int // rows that leave in one write
+	written int64 // bytes on the connection
+	perSend int   // rows that leave in one write
 	waker   *time.Timer
 }
 
@@ -41,6 +43,7 @@ func (ss *session) replicate(from pglogrepl.LSN) bool {
 	s.slot.pid = ss.pid
 	from = max(from, s.slot.confirmed) // Postgres: a start below it is moved up in silence
 	ss.walsender = walsender{sent: from, atStart: s.slot.confirmed, heard: time.Now(), perSend: 1 + s.rng.IntN(60)}
+	ss.written = ss.conn.Link().Written()
 	ss.next = sort.Search(len(s.txns), func(i int) bool { return s.txns[i].Commit >= from })
 	s.note("pid %d streams to %s from %s", ss.pid, ss.client, from)
 	s.hooks.Streams(ss.client)
@@ -233,8 +236,9 @@ func (ss *session) write() {
 	buf := ss.buf
 	ss.buf = nil
 	s.mu.Unlock()
-	_, err := ss.conn.Write(buf)
+	n, err := ss.conn.Write(buf)
 	s.mu.Lock()
+	ss.written += int64(n)
 	ss.buf = buf[:0]
 	ss.torn = ss.torn || err != nil
 	if err != nil && !ss.over {
@@ -272,11 +276,12 @@ func (ss *session) transaction(t *Txn) {
 			ss.columns = t.columns
 			ss.message(0, relationMessage(s.tableOID, s.cfg.Schema, s.cfg.Table, t.columns))
 		}
+		s.hooks.Row(row, ss.conn.Link(), ss.written+int64(len(ss.buf)))
 		ss.message(row.lsn, insertMessage(s.tableOID, t.columns, row))
 		if n++; n%ss.perSend == 0 {
 			ss.write()
 			if s.rng.IntN(8) == 0 && !ss.over {
-				ss.keepalive(s.rng.IntN(3) == 0)
+				ss.inside()
 			}
 		}
 		if ss.over {
@@ -290,6 +295,17 @@ func (ss *session) transaction(t *Txn) {
 		ss.message(t.End, func(b []byte) []byte { return append(b, 'A', 0, 0, 0, 1, 0, 0, 0, 1) }) // of a transaction that nobody knows
 		ss.write()
 	}
+}
+
+// inside sends a keepalive in the middle of a transaction. It asks for a reply as seldom
+// as one that was silent for long would.
+func (ss *session) inside() {
+	if ask := !ss.pinged && ss.server.rng.IntN(3) == 0 && time.Since(ss.askedAt) > 2*time.Second; ask {
+		ss.askedAt = time.Now()
+		ss.ping()
+		return
+	}
+	ss.keepalive(false)
 }
 
 func (ss *session) message(lsn pglogrepl.LSN, f func([]byte) []byte) {
