@@ -3,6 +3,7 @@ package sink
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/walrelay/walrelay/decode"
 )
@@ -17,8 +18,9 @@ const (
 // deadLetter is the record that is published in the place of an event that can't be:
 // the same key, the value if it fits, the event's headers, and why.
 type deadLetter struct {
-	event  decode.Event
-	dieted int // how much was left away to make it fit
+	event   decode.Event
+	dieted  int  // how much was left away to make it fit
+	redated bool // the dead-letter topic refused its timestamp
 }
 
 // park makes event i a dead letter.
@@ -77,6 +79,20 @@ func (d *deadLetter) slim() bool {
 		return false
 	}
 	return true
+}
+
+// redate gives the dead letters of a batch the present time, and keeps what their rows
+// said as a header. It reports false where that has been done before.
+func (pr *Prepared) redate(b *batch) bool {
+	changed := false
+	for _, i := range pr.members(b) {
+		if ev, d := pr.event(i); !d.redated {
+			ev.Headers = append(ev.Headers, decode.Header{Key: "walrelay-original-timestamp", Value: strconv.AppendInt(nil, ev.Timestamp, 10)})
+			ev.Timestamp = time.Now().UnixMilli()
+			d.redated, changed = true, true
+		}
+	}
+	return changed
 }
 
 // omitted says how many bytes are not there, so that nobody takes the record for a tombstone.

@@ -128,6 +128,8 @@ func (d *delivery) reject(r *run, res *produce.ResponsePartition, c code, t *tro
 	b := r.queue[0]
 	reason := strings.ToLower(strings.ReplaceAll(c.name, "_", " ")) + ": " + c.why
 	switch {
+	case b.dead && c.number == int16(kafka.InvalidTimestamp) && d.pr.redate(b):
+		d.p.replan(d.pr, r, 0)
 	case b.dead:
 		// A dead letter has nowhere else to go.
 		t.urgent = true
