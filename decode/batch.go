@@ -111,14 +111,24 @@ func (b *Batch) release(m mark) {
 
 // add appends an empty event.
 func (b *Batch) add(before mark) *Event {
-	b.marks = append(b.marks, before)
 	n := len(b.Events)
-	if n < cap(b.Events) {
-		b.Events = b.Events[:n+1]
-	} else {
-		b.Events = append(b.Events, Event{})
+	if n == cap(b.Events) {
+		b.growEvents()
 	}
+	b.Events, b.marks = b.Events[:n+1], append(b.marks, before)
 	return &b.Events[n]
+}
+
+// growEvents makes room for more events: from some hundred on, for as many like these
+// as make the batch's size. Doubling would leave as much garbage as there are events.
+func (b *Batch) growEvents() {
+	n := len(b.Events)
+	room := max(2*n, 64)
+	if n >= 256 {
+		room = max(room, b.size/(b.Bytes()/n)+1)
+	}
+	b.Events = append(make([]Event, 0, room), b.Events...)
+	b.marks = append(make([]mark, 0, room), b.marks...)
 }
 
 // alloc returns n bytes of undefined content.
