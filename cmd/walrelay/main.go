@@ -20,6 +20,7 @@ var version = ""
 
 func main() {
 	abortOnPanic()
+	collectEarly()
 	ctx, stop := interruptible()
 	defer stop()
 	os.Exit(execute(ctx, os.Args, os.Stdout, os.Stderr))
@@ -94,6 +95,14 @@ func interruptible() (context.Context, func()) {
 func abortOnPanic() {
 	debug.SetTraceback("crash")
 	syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
+}
+
+// collectEarly keeps the heap near what is in use. That is buffers mostly, which live
+// on: half as much again is enough for what comes and goes. GOGC overrides it.
+func collectEarly() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
+	}
 }
 
 func versionText() string {
