@@ -18,7 +18,7 @@ var errConnection = errors.New("relay: the session with postgres is lost")
 
 // bulkWait is how long a batch that is not full waits for more while a backlog is
 // read: big batches are what makes relay, broker and walsender cheap at once.
-const bulkWait = 15 * time.Millisecond
+const bulkWait = 20 * time.Millisecond
 
 // read is the reader: it owns the connection, the decoder and the open batch.
 //

@@ -111,8 +111,9 @@ func (r *Relay) session(ctx context.Context, up func()) error {
 }
 
 // batchBytes is when a batch is full. Two batches exist in a session, and the sink
-// holds a third in its encoded form.
-func (r *Relay) batchBytes() int { return min(max(r.cfg.BufferBytes/4, 64<<10), 2<<20) }
+// holds a third in its encoded form. Small ones cost the broker and the checkpoint
+// more for each event; large ones fall out of the processor's cache, and take memory.
+func (r *Relay) batchBytes() int { return min(max(r.cfg.BufferBytes/4, 64<<10), 3<<20) }
 
 // begin is the start path, which is also the recovery path: the slot is ours by
 // now; find the position, prove that it belongs to this WAL, and let the stream
