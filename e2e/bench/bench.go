@@ -42,6 +42,7 @@ type bench struct {
 	kafka    *stack.Kafka
 	dir      string
 	backlogs int
+	warm     bool
 }
 
 // Run measures. What was measured before an error comes with it.
@@ -131,6 +132,19 @@ func (b *bench) drains(ctx context.Context, w Workload) (m DrainReport, err erro
 	for _, c := range contenders {
 		m.Runs = append(m.Runs, DrainRuns{Name: c.name})
 	}
+	if !b.warm {
+		// A broker's first seconds of work are its compiler's.
+		b.progress("warming up")
+		for range 6 {
+			if _, err := l.measure(ctx, contenders[0]); err != nil {
+				return m, err
+			}
+			if _, err := l.measure(ctx, relaying("warm-up", b.Relays[0].Path, b.kafka.Bootstrap(), 0)); err != nil {
+				return m, err
+			}
+		}
+		b.warm = true
+	}
 	for rep := range b.Repeat + 1 {
 		b.progress("%s: round %d of %d", w, rep, b.Repeat)
 		for i, c := range contenders {
@@ -141,6 +155,12 @@ func (b *bench) drains(ctx context.Context, w Workload) (m DrainReport, err erro
 			if rep > 0 { // the first round warms up
 				m.Runs[i].Runs = append(m.Runs[i].Runs, d)
 			}
+		}
+	}
+	if b.Profiles != "" {
+		path := filepath.Join(b.Profiles, fmt.Sprintf("limit-%d-%d.pprof", w.Size, w.Rows))
+		if _, err := l.measure(ctx, discarding(self, "BENCH_PROFILE="+path)); err != nil {
+			return m, err
 		}
 	}
 	m.Allocations = map[string]float64{}

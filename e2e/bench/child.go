@@ -102,7 +102,8 @@ func (c *child) wait(within time.Duration) error {
 	return nil
 }
 
-func (c *child) kill() { c.cmd.Process.Kill() }
+// kill ends the process and all that it started.
+func (c *child) kill() { syscall.Kill(-c.pid(), syscall.SIGKILL) }
 
 // stop ends the process by SIGTERM.
 func (c *child) stop() error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime/pprof"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -22,6 +23,13 @@ func Discard(ctx context.Context, url, slot string, events int) error {
 	})
 	if err != nil {
 		return err
+	}
+	if path := os.Getenv("BENCH_PROFILE"); path != "" {
+		stop, err := startProfile(path)
+		if err != nil {
+			return err
+		}
+		defer stop()
 	}
 	fmt.Println("streaming")
 	begun := time.Now()
@@ -46,6 +54,14 @@ func Discard(ctx context.Context, url, slot string, events int) error {
 	}
 	fmt.Printf("read %d rows in %d ns up to %d\n", events, time.Since(begun).Nanoseconds(), end)
 	return s.Close(ctx)
+}
+
+func startProfile(path string) (stop func(), err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	return func() { pprof.StopCPUProfile(); f.Close() }, pprof.StartCPUProfile(f)
 }
 
 func be64(b []byte) (v uint64) {

@@ -115,10 +115,10 @@ func recvlogical(path string, binary bool) contender {
 }
 
 // discarding is our own reader that throws away what it reads.
-func discarding(self string) contender {
+func discarding(self string, env ...string) contender {
 	return contender{limitName, func(ctx context.Context, l *backlog, slot string) (Drain, error) {
 		argv := []string{self, "discard", slot, fmt.Sprint(l.Events)}
-		return l.run(ctx, slot, 0, "streaming", []string{"BENCH_URL=" + l.url()}, argv, func(c *child) (took time.Duration) {
+		return l.run(ctx, slot, 0, "streaming", append([]string{"BENCH_URL=" + l.url()}, env...), argv, func(c *child) (took time.Duration) {
 			rows, end := 0, uint64(0)
 			fmt.Sscanf(c.tail()[strings.Index(c.tail(), "read "):], "read %d rows in %d ns up to %d", &rows, &took, &end)
 			l.end = pglogrepl.LSN(end)
@@ -139,7 +139,7 @@ func relaying(name, binary string, brokers string, broker int, args ...string) c
 
 const streamingLine = `"message":"streaming"`
 
-// profile keeps a CPU profile of the relay's first second with the backlog.
+// profile keeps a CPU profile of the relay's first three seconds with the backlog.
 func (l *backlog) profile(ctx context.Context, binary, path string) error {
 	slot, err := l.copySlot(ctx)
 	if err != nil {
@@ -153,7 +153,7 @@ func (l *backlog) profile(ctx context.Context, binary, path string) error {
 	if err := c.await(streamingLine, 20*time.Second); err != nil {
 		return err
 	}
-	profile, err := get(ctx, http, "/debug/pprof/profile?seconds=1")
+	profile, err := get(ctx, http, "/debug/pprof/profile?seconds=3")
 	if err != nil {
 		return err
 	}
