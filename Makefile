@@ -7,13 +7,16 @@ FUZZTIME    ?= 20s
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build deps test test-unit test-e2e test-long lint fmt fuzz bench bench-compare demo stack compose-check clean
+.PHONY: help build build-msk deps test test-unit test-e2e test-long lint fmt fuzz bench bench-compare demo stack compose-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the static binary, bin/walrelay
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/walrelay ./cmd/walrelay
+
+build-msk: ## the same with AWS MSK IAM, which links the AWS SDK
+	CGO_ENABLED=0 $(GO) build -modfile=sink/msk.mod -tags msk -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/walrelay-msk ./cmd/walrelay
 
 deps: ## install what tests and demo need (Debian, as root; else it says what)
 	@bash .ci/deps
@@ -22,6 +25,7 @@ test: deps lint test-unit test-e2e ## lint, unit, wire-level and end-to-end test
 
 test-unit: ## unit and wire-level tests alone; they need no server
 	bash .ci/gotest . -race -timeout 5m ./...
+	bash .ci/gotest . -modfile=sink/msk.mod -tags msk -run MSK ./sink ./cmd/walrelay
 
 test-e2e: deps build ## the end-to-end tests on a real Postgres and a real Kafka, short versions
 	bash .ci/gotest e2e -race -short -count=1 -p 1 -timeout 8m $$($(GO) -C e2e list ./... | tail -n +2)

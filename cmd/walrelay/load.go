@@ -96,6 +96,10 @@ func (s *settings) checkKafka() error {
 		if (oauth.TokenFile != "") == (oauth.TokenURL != "") || oauth.TokenURL != "" && !byEndpoint {
 			return usagef("--kafka-sasl oauthbearer needs --kafka-oauth-token-file, or --kafka-oauth-token-url with --kafka-oauth-client-id and --kafka-oauth-client-secret-file")
 		}
+	case "aws-msk-iam":
+		if hasUser || hasOAuth {
+			return usagef("--kafka-sasl aws-msk-iam takes its credentials as the AWS SDK finds them, not from options")
+		}
 	default:
 		if s.sasl.Username == "" || s.sasl.PasswordFile == "" {
 			return usagef("--kafka-sasl %s needs --kafka-username and --kafka-password-file", s.sasl.Mechanism)
