@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -195,12 +196,20 @@ func (d *delivery) ask(ctx context.Context) {
 			d.askAt = time.Now().Add(backoff(d.askTries))
 			d.askTries++
 			if err != nil {
-				d.tell(d.p.linkTrouble("producer id", err), d.begun)
+				d.linkFailed("producer id", err)
 			} else {
 				d.tell(d.p.codeTrouble(c, "", "producer id"), d.begun)
 			}
 		}
 	})
+}
+
+// linkFailed is for what could not be asked for.
+func (d *delivery) linkFailed(what string, err error) {
+	if errors.Is(err, ErrClientClosed) {
+		d.err = err
+	}
+	d.tell(d.p.linkTrouble(what, err), d.begun)
 }
 
 // tell passes a trouble on to the log, unless it is our own giving up.

@@ -402,6 +402,53 @@ func TestG1AbandonedBatchSpendsItsIdentity(t *testing.T) {
 	})
 }
 
+// G1: nor is one that a batch may have used which was cut up afterwards.
+func TestG1CutBatchSpendsItsIdentity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newModelCluster(t)
+		f.create("a", 1)
+		p, _ := newTestProducer(t, f, Config{})
+		f.fault = func(at arrival) fault {
+			switch at.attempt {
+			case 1:
+				return fault{link: errLink, appended: true}
+			case 2: // the limit was lowered just now
+				return fault{code: kafka.MessageSizeTooLarge}
+			}
+			return fault{code: kafka.NotEnoughReplicas}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		old := numbered("a", 4, 1)
+		if n, err := p.Write(ctx, old); n != 0 || err == nil {
+			t.Fatal(n, err)
+		}
+		f.fault = nil
+		other := numbered("a", 4, 1)
+		other[0].Value = []byte("another event")
+		if n, err := p.Write(t.Context(), other); n != 4 || err != nil {
+			t.Fatal(n, err)
+		}
+		same(t, f.contents(), f.expect(append(old, other...)))
+	})
+}
+
+// G8: a client that has been closed ends a Write; nothing would ever come of it.
+func TestG8ClosedClientEndsWrite(t *testing.T) {
+	client, err := NewClient(ClientConfig{Brokers: []string{"127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewProducer(Config{Client: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.Close()
+	if n, err := p.Write(t.Context(), numbered("a", 4, 1)); n != 0 || !errors.Is(err, ErrClientClosed) {
+		t.Error(n, err)
+	}
+}
+
 // G2: sequences go on over 2^31.
 func TestG2WriteOverTheSequenceWrap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -113,6 +113,9 @@ func (p *Producer) prune(pr *Prepared) {
 // batches behind it stay behind.
 func (p *Producer) replan(pr *Prepared, r *run, cut int) {
 	b, rest := r.queue[0], r.queue[1:]
+	if b.doubtful {
+		r.ledger.spend()
+	}
 	pr.unroute(b)
 	r.queue = nil
 	before := r.share.asOf.learned

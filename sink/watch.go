@@ -71,7 +71,7 @@ func (d *delivery) looked(s sight, err error) {
 	d.looking = false
 	d.p.apply(s)
 	if err != nil {
-		d.tell(d.p.linkTrouble("cluster", err), d.begun)
+		d.linkFailed("cluster", err)
 	}
 	settled := err == nil
 	for _, sh := range d.pr.shares {
@@ -157,9 +157,6 @@ func (d *delivery) admit(s *share, now shape, ledgers []*ledger) {
 	if d.pr.doubt == s {
 		d.pr.doubt, d.pr.end = nil, len(d.pr.events)
 	}
-	d.p.mu.Lock()
-	s.target.since = time.Time{}
-	d.p.mu.Unlock()
 	d.p.plan(d.pr)
 	if d.pr.poison != nil {
 		d.p.prune(d.pr)
@@ -176,6 +173,9 @@ func (d *delivery) reroute(s *share) {
 	}
 	for _, r := range s.runs {
 		for _, b := range r.queue {
+			if b.doubtful {
+				r.ledger.spend()
+			}
 			d.pr.unroute(b)
 		}
 	}
@@ -215,11 +215,15 @@ func (d *delivery) report() {
 	d.p.mu.Lock()
 	defer d.p.mu.Unlock()
 	for _, s := range d.pr.shares {
-		if s.waiting {
+		switch {
+		case s.waiting:
 			note(s.target.since, s.failing)
+		case s.target != nil:
+			s.target.since = time.Time{}
 		}
 		for _, r := range s.runs {
 			if len(r.queue) == 0 {
+				r.ledger.since = time.Time{}
 				continue
 			}
 			if r.failing == nil {
