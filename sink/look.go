@@ -57,7 +57,9 @@ func (p *Producer) look(ctx context.Context, names, due []string) (sight, error)
 	}
 	for name, t := range s.topics {
 		if c, ok := s.configs[name]; ok && weakness(t, c.minISR) != "" && !p.allowWeak {
-			s.local, err = p.isLocal(ctx)
+			if s.local, err = p.isLocal(ctx); err != nil {
+				s.configs = nil // who can't be asked where the brokers are is not judged
+			}
 			return s, err
 		}
 	}

@@ -44,6 +44,8 @@ type modelCluster struct {
 	idCodes []kafka.Error
 	// delay is how long a broker takes to answer.
 	delay func() time.Duration
+	// unlisted requests for the list of brokers go unanswered.
+	unlisted int
 	// createCode refuses to create topics.
 	createCode kafka.Error
 }
@@ -225,6 +227,10 @@ func (f *modelCluster) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Requ
 		}
 		return res, nil
 	case *metadata.Request:
+		if f.unlisted > 0 && req.TopicNames != nil {
+			f.unlisted--
+			return nil, io.EOF
+		}
 		res := &metadata.Response{}
 		for i, h := range f.hosts {
 			res.Brokers = append(res.Brokers, metadata.ResponseBroker{NodeID: int32(i), Host: h})

@@ -407,6 +407,28 @@ func TestG1WeakTopics(t *testing.T) {
 	}
 }
 
+// G8: a cluster that falls silent between two questions is not taken for one whose topics are weak.
+func TestG8WeakTopicsOfASilentCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newModelCluster(t)
+		f.hosts = []string{"kafka"}
+		for _, p := range f.create("a", 2, "min.insync.replicas", "1").parts {
+			p.replicas = []int32{0}
+		}
+		f.unlisted = 1
+		p, _ := newTestProducer(t, f, Config{})
+		for range 3 {
+			err := p.Check(t.Context(), "a")
+			if errors.As(err, new(*WeakTopicError)) {
+				t.Fatal(err)
+			}
+		}
+		if ok, why := p.Healthy(); !ok {
+			t.Error(why)
+		}
+	})
+}
+
 // G1: at the start, all topics that exist and that rows may go to are looked at, others are not.
 func TestG1WeakTopicsAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
