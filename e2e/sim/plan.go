@@ -50,7 +50,7 @@ type Knobs struct {
 }
 
 // relayBatch is the memory at which the relay takes a batch to be full.
-func (k Knobs) relayBatch() int { return min(max(k.BufferBytes/4, 64<<10), 2<<20) }
+func (k Knobs) relayBatch() int { return min(max(k.BufferBytes/4, 64<<10), 3<<20) }
 
 // Op is something that happens in the database.
 type Op struct {

@@ -33,6 +33,7 @@ type event struct {
 	commit  pglogrepl.LSN
 	end     pglogrepl.LSN
 	seq     uint64
+	alone   bool         // the only row of its transaction
 	acked   bool         // a broker has said so
 	link    *simnet.Link // it was sent on last
 	offset  int64        // of its first byte there
@@ -128,6 +129,7 @@ func (t *truth) committedTxn(txn *simpg.Txn) {
 		e := txn.Rows[i].Tag.(*event)
 		e.commit, e.end, e.seq = txn.Commit, txn.End, seq
 		seq++
+		e.alone = len(txn.Rows) == 1
 		if e.timestamp == 0 {
 			e.timestamp = txn.Time.UnixMilli()
 		}
