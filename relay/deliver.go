@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/walrelay/walrelay/checkpoint"
@@ -11,14 +12,18 @@ import (
 // deliver owns the batch in flight. It ends when the reader closes work; the batch
 // that was begun is finished first, also when the session is lost: the producer is
 // idempotent, and the next session then knows that it was delivered.
+//
+// Invariant: the token of free is only given back for a batch that is acknowledged
+// whole. Else the reader would take the sink for idle, and a WAL position past
+// events that never arrived for one that may be confirmed.
 func (s *session) deliver(ctx context.Context) {
 	defer close(s.delivered)
 	for b := range s.work {
-		if s.takeFailed() == nil {
-			if err := s.produce(ctx, b); err != nil {
-				s.fail(err)
-			}
+		if err := s.produce(ctx, b); err != nil {
+			s.fail(err)
+			return
 		}
+		b.reset(checkpoint.Position{})
 		s.spare = b
 		s.free <- struct{}{}
 		s.poke()
@@ -32,26 +37,32 @@ func (s *session) produce(ctx context.Context, b *batch) error {
 	if err := s.track.durablyBehind(s.broken, 1); err != nil {
 		return err
 	}
-	if time.Since(s.pg.Heard()) > s.silence() {
-		if err := s.pg.HoldsSlot(s.broken); err != nil {
-			return err
-		}
+	if err := s.stillOurs(s.broken); err != nil {
+		return err
 	}
-	s.state.flying(b.committed)
 	n, err := s.cfg.Producer.Write(ctx, b.Events)
-	s.state.flying(time.Time{})
 	s.track.acked(b.positionAt(n))
 	s.metrics.acked(b, n)
+	if err == nil {
+		s.state.flying(time.Time{})
+	}
 	return err
 }
 
-// silence is how long the walsender may be unheard before it has to be asked
-// whether the slot is still ours.
-func (s *session) silence() time.Duration {
+// stillOurs asks who holds the slot if the walsender was not heard for so long that
+// it may have given up on us. What cannot be shown to be ours is lost.
+func (s *session) stillOurs(ctx context.Context) error {
+	silence := 30 * time.Second // a server without a timeout doesn't give up, but a person may end it
 	if t := s.pg.Server.WALSenderTimeout; t > 0 {
-		return t / 2
+		silence = t / 2
 	}
-	return 30 * time.Second // it never gives up on us, but a person may end it
+	if time.Since(s.pg.Heard()) <= silence {
+		return nil
+	}
+	if err := s.pg.HoldsSlot(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errConnection, err)
+	}
+	return nil
 }
 
 // save makes positions durable and confirms them, the latest first, until nothing
@@ -61,12 +72,12 @@ func (s *session) save(ctx context.Context) {
 	defer close(s.saved)
 	var (
 		delay  backoff
-		outage outage
+		faults outage
+		retry  <-chan time.Time
 	)
+	settled := s.settled
 	for {
 		pos, batches, due, changed := s.track.unsaved()
-		var retry <-chan time.Time
-		settled := s.settled
 		if due {
 			err := s.store(ctx, pos)
 			if s.broken.Err() != nil {
@@ -75,9 +86,7 @@ func (s *session) save(ctx context.Context) {
 			s.state.unsaved(err)
 			if err == nil {
 				delay = backoff{}
-				if line, ok := outage.over(s.log.Info()); ok {
-					line.Msg("positions are saved again")
-				}
+				faults.over(s.log).Msg("positions are saved again")
 				s.track.markSaved(pos, batches)
 				s.pg.Confirm(pos.Safe)
 				continue
@@ -87,14 +96,16 @@ func (s *session) save(ctx context.Context) {
 				s.breakOff()
 				return
 			}
-			outage.begin(s.log, err).Msg("position not saved; trying again")
-			retry, changed, settled = time.After(delay.next()), nil, nil
+			faults.begin(s.log, err).Msg("position not saved; trying again")
+			retry, changed = time.After(delay.next()), nil
+		} else if settled == nil {
+			return // nothing came after the position that was final
 		}
 		select {
 		case <-changed:
 		case <-retry:
 		case <-settled:
-			return
+			settled = nil // look once more: the last change may have come with it
 		case <-s.broken.Done():
 			return
 		case <-ctx.Done():

@@ -14,6 +14,19 @@ import (
 // being rotated comes right by itself.
 const authPatience = time.Minute
 
+// patience measures how long a refusal lasts; any other outcome starts it anew.
+type patience struct{ since time.Time }
+
+// ended takes one outcome, and says whether refusals have lasted for too long.
+func (p *patience) ended(refused bool) bool {
+	if !refused {
+		p.since = time.Time{}
+	} else if p.since.IsZero() {
+		p.since = time.Now()
+	}
+	return refused && time.Since(p.since) > authPatience
+}
+
 // fatal says which errors end the process because waiting cannot mend them. All
 // others are outlived.
 func fatal(err error) bool {
@@ -35,7 +48,7 @@ func fatal(err error) bool {
 		return true
 	case errors.As(err, &code) && code.Fatal(): // the brokers' answer stays the same
 		return true
-	case errors.Is(err, ErrDrainTimeout): // a stop was asked for
+	case errors.Is(err, ErrDrainTimeout), errors.Is(err, ErrUnsaved), errors.Is(err, ErrBeforeGoal): // a stop was asked for
 		return true
 	}
 	return false

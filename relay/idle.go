@@ -53,7 +53,10 @@ func (i *idle) seen() pglogrepl.LSN {
 func (s *session) watch(ctx context.Context) {
 	tick := time.NewTicker(idleEvery)
 	defer tick.Stop()
-	var looked time.Time
+	var (
+		looked time.Time
+		faults outage
+	)
 	for {
 		select {
 		case <-ctx.Done():
@@ -71,15 +74,17 @@ func (s *session) watch(ctx context.Context) {
 		case errors.As(err, new(*replication.ContinuityError)):
 			s.fail(err)
 			return
-		case errors.Is(err, replication.ErrShutdown): // while the pipe is full, nothing else tells
+		case errors.Is(err, replication.ErrShutdown), errors.Is(err, errConnection): // while the pipe is full, nothing else tells
 			s.fail(fmt.Errorf("%w: %w", errConnection, err))
 			return
 		}
 		if err == nil {
 			err = s.measure(ctx)
 		}
-		if err != nil {
-			s.log.Debug().Err(err).Msg("side connection")
+		if err != nil && ctx.Err() == nil {
+			faults.begin(s.log, err).Msg("the catalog cannot be looked at: idle positions are not confirmed; trying again")
+		} else {
+			faults.over(s.log).Msg("the catalog can be looked at again")
 		}
 	}
 }
@@ -106,25 +111,21 @@ func (s *session) probe(ctx context.Context) {
 // credentials that are refused for longer than a rotation takes.
 func (s *session) checkKafka(ctx context.Context) error {
 	err := s.cfg.Producer.Check(ctx)
-	var refused *sink.AuthError
 	weak := errors.As(err, new(*sink.WeakTopicError))
-	switch {
-	case weak && !s.kafkaSeen:
-		return err
-	case err == nil || weak:
-		s.kafkaSeen, s.kafkaRefused = true, time.Time{}
-	case errors.As(err, &refused) && s.kafkaRefused.IsZero():
-		s.kafkaRefused = time.Now()
-	case errors.As(err, &refused) && time.Since(s.kafkaRefused) > authPatience:
+	if weak && !s.kafkaSeen || s.kafkaRefused.ended(errors.As(err, new(*sink.AuthError))) {
 		return err
 	}
+	s.kafkaSeen = s.kafkaSeen || err == nil
 	return nil
 }
 
 // prove makes lsn the safe position if the catalog still publishes the outbox.
 func (s *session) prove(ctx context.Context, lsn pglogrepl.LSN) error {
 	before, _ := s.track.positions()
-	err := s.pg.Verify(ctx)
+	err := s.stillOurs(ctx)
+	if err == nil {
+		err = s.pg.Verify(ctx)
+	}
 	var gap *replication.ContinuityError
 	if errors.As(err, &gap) {
 		// What was confirmed since the last look may have passed rows that were not streamed.

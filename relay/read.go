@@ -48,7 +48,7 @@ func (s *session) read(ctx context.Context) error {
 		case err == nil && !s.goal.reached: // first: what follows costs more than a row
 		case errors.Is(err, errStop):
 			return nil
-		case errors.As(err, new(*decode.MappingError)):
+		case errors.Is(err, errMessage):
 			return errors.Join(err, s.handOver(ctx)) // what came before it is delivered
 		case err != nil:
 			return err
@@ -58,8 +58,10 @@ func (s *session) read(ctx context.Context) error {
 	}
 }
 
-// errStop ends read without a fault: ctx is done.
-var errStop = errors.New("relay: stop")
+var (
+	errStop    = errors.New("relay: stop")                    // ends read without a fault: ctx is done
+	errMessage = errors.New("relay: a message of the stream") // marks what the decoder could not take
+)
 
 // interrupted says whether somebody wants the reader to end.
 func (s *session) interrupted(ctx context.Context) error {
@@ -76,7 +78,7 @@ func (s *session) interrupted(ctx context.Context) error {
 func (s *session) data(m replication.Message) error {
 	kind, err := s.cfg.Decoder.Decode(m.WAL, s.open.Batch)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errMessage, err)
 	}
 	switch kind {
 	case decode.Begin:
@@ -201,6 +203,9 @@ func (s *session) swap() {
 	full := s.open
 	s.open = s.spare
 	s.open.reset(full.positionAt(len(full.Events)))
+	if len(full.Events) > 0 {
+		s.state.flying(full.committed)
+	}
 	s.work <- full
 	for _, name := range s.cfg.Decoder.DroppedNames() {
 		s.log.Warn().Str("header", name).Msg("rows set a header that is not theirs to set; it is left out")

@@ -74,19 +74,29 @@ type Relay struct {
 	metrics metrics
 
 	until    pglogrepl.LSN // cfg.Until, or the marker's end once it is emitted
+	reached  bool          // everything up to until is delivered and confirmed
 	known    bool          // track holds a position: an earlier session's, or a saved one
 	verified pglogrepl.LSN // what was delivered when the catalog was last seen to publish the outbox; the watch goroutine's during a session
 
 	outage outage   // of the session with Postgres
 	warned []string // what was said of the catalog already
 
-	kafkaSeen    bool      // the brokers have answered; the probe goroutine's, like the next one
-	kafkaRefused time.Time // since when they refuse our credentials
+	kafkaSeen    bool     // the brokers have answered; the probe goroutine's, like the next one
+	kafkaRefused patience // they refuse our credentials
 }
 
-// ErrDrainTimeout is returned when a stop had to leave events in flight. They are
-// not confirmed and will be published again.
-var ErrDrainTimeout = errors.New("relay: events were still unacknowledged when the drain timeout ended; they will be published again at the next start")
+// What a stop that was asked for can leave undone.
+var (
+	// ErrDrainTimeout is returned when events were left in flight.
+	ErrDrainTimeout = errors.New("relay: events were still unacknowledged when the drain timeout ended; they will be published again at the next start")
+
+	// ErrUnsaved is returned when the session with Postgres was lost before the last
+	// position was saved.
+	ErrUnsaved = errors.New("relay: the session with postgres was lost before the last position was saved; what came after the saved one will be published again at the next start")
+
+	// ErrBeforeGoal is returned when the until-position was not reached.
+	ErrBeforeGoal = errors.New("relay: stopped before everything up to --until was delivered and confirmed; run it again")
+)
 
 // New returns a relay; [Relay.Run] does the work.
 func New(cfg Config) *Relay {
@@ -103,30 +113,22 @@ func New(cfg Config) *Relay {
 func (r *Relay) Run(ctx context.Context) error {
 	var (
 		delay   backoff
-		refused time.Time // since when the server refuses our credentials
+		refused patience // of our credentials, by the server
 	)
 	for {
-		began := time.Now()
-		err := r.session(ctx, func() {
-			delay, refused = backoff{}, time.Time{}
-		})
+		began, before := time.Now(), r.track.count()
+		err := r.session(ctx)
 		r.state.lost(err)
 		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil && !fatal(err):
-			return nil
-		case fatal(err):
+		case err == nil && ctx.Err() == nil, fatal(err):
 			return err
-		case errors.As(err, new(*replication.AuthError)):
-			if refused.IsZero() {
-				refused = began
-			}
-			if time.Since(refused) > authPatience {
-				return err
-			}
-		default:
-			refused = time.Time{}
+		case ctx.Err() != nil:
+			return r.stopped()
+		case refused.ended(errors.As(err, new(*replication.AuthError))):
+			return err
+		}
+		if r.lived(began, before) {
+			delay = backoff{}
 		}
 		r.outage.begin(r.log, err).Msg("not streaming; trying again")
 		if errors.Is(err, replication.ErrSlotInUse) {
@@ -137,9 +139,26 @@ func (r *Relay) Run(ctx context.Context) error {
 		select {
 		case <-time.After(delay.next()):
 		case <-ctx.Done():
-			return nil
+			return r.stopped()
 		}
 	}
+}
+
+// lived tells a session that did something from a knock at the door.
+func (r *Relay) lived(began time.Time, batches uint64) bool {
+	return time.Since(began) > longestBackoff || r.track.count() > batches
+}
+
+// stopped says what a stop leaves undone.
+func (r *Relay) stopped() error {
+	delivered, saved := r.track.positions()
+	switch {
+	case delivered.Compare(saved) > 0:
+		return ErrUnsaved
+	case (r.cfg.UntilNow || r.cfg.Until != 0) && !r.reached:
+		return ErrBeforeGoal
+	}
+	return nil
 }
 
 // outage has a fault logged once when it begins and once when it is over. Reasons
@@ -164,22 +183,33 @@ func (o *outage) begin(log zerolog.Logger, err error) *zerolog.Event {
 	return log.Debug().Err(err)
 }
 
-// over adds how long it was to the line that tells of the recovery; ok is false
-// where there was no outage.
-func (o *outage) over(line *zerolog.Event) (_ *zerolog.Event, ok bool) {
-	ok = !o.since.IsZero()
-	if ok {
-		line = line.Int64("outage_ms", time.Since(o.since).Milliseconds())
+// length adds how long the outage was, if there was one, to the line that tells of
+// the recovery.
+func (o *outage) length(line *zerolog.Event) *zerolog.Event {
+	if o.since.IsZero() {
+		return line
 	}
-	*o = outage{}
-	return line, ok
+	return line.Int64("outage_ms", time.Since(o.since).Milliseconds())
 }
 
-// backoff is bounded and jittered: 0.1 s, doubling, at most 5 s.
+// over ends the outage and returns where to tell so; nil, which logs nothing, where
+// there was none.
+func (o *outage) over(log zerolog.Logger) *zerolog.Event {
+	if o.since.IsZero() {
+		return nil
+	}
+	line := o.length(log.Info())
+	*o = outage{}
+	return line
+}
+
+const longestBackoff = 5 * time.Second
+
+// backoff is bounded and jittered: 0.1 s, doubling, at most longestBackoff.
 type backoff struct{ n int }
 
 func (b *backoff) next() time.Duration {
-	d := min(100*time.Millisecond<<min(b.n, 10), 5*time.Second)
+	d := min(100*time.Millisecond<<min(b.n, 10), longestBackoff)
 	b.n++
 	return d/2 + rand.N(d/2)
 }

@@ -36,13 +36,13 @@ type session struct {
 	saved     chan struct{} // closed when the save goroutine has ended
 
 	mu     sync.Mutex
-	failed error // why deliver or watch want the session to end
+	failed error // why one of the other goroutines wants the session to end
 }
 
 // session opens the stream, relays until something ends it, and leaves nothing
 // running. A nil error means that ctx ended or the goal was reached, and that all
 // that was handed over is acknowledged, saved and confirmed.
-func (r *Relay) session(ctx context.Context, up func()) error {
+func (r *Relay) session(ctx context.Context) error {
 	pg, err := replication.Open(ctx, r.cfg.Postgres)
 	if err != nil {
 		return err
@@ -59,8 +59,6 @@ func (r *Relay) session(ctx context.Context, up func()) error {
 		s.close()
 		return err
 	}
-	up()
-
 	drained, limit, release := s.drainLimit(ctx)
 	defer release()
 	defer context.AfterFunc(drained, s.breakOff)()
@@ -72,7 +70,11 @@ func (r *Relay) session(ctx context.Context, up func()) error {
 	side.Go(func() { s.watch(watching) })
 	side.Go(func() { s.probe(watching) })
 
+	began, before := time.Now(), s.track.count()
 	err = s.read(ctx)
+	if s.lived(began, before) {
+		s.outage = outage{} // the next one is a new one
+	}
 
 	// The end: finish the batch in flight, save and confirm it, take leave.
 	if fatal(err) {
@@ -85,6 +87,8 @@ func (r *Relay) session(ctx context.Context, up func()) error {
 		// saved or confirmed. The batch in flight may wait for Kafka for long, and
 		// a server that shuts down waits for us: leave at once.
 		s.breakOff()
+		s.state.lost(err)
+		s.outage.begin(s.log, err).Msg("not streaming; the batch in flight is finished first")
 		side.Wait()
 		s.close()
 		<-s.delivered
@@ -92,15 +96,21 @@ func (r *Relay) session(ctx context.Context, up func()) error {
 		s.await(s.delivered)
 		stopWatching()
 		side.Wait()
-		err = errors.Join(err, s.takeFailed())
+		if failed := s.takeFailed(); !errors.Is(err, failed) {
+			err = errors.Join(err, failed)
+		}
 		if err == nil && s.goal.reached {
 			err = s.confirmGoal(drained)
+		}
+		if errors.Is(err, errConnection) || errors.As(err, new(*replication.ContinuityError)) {
+			s.breakOff() // it came while we waited
 		}
 		close(s.settled)
 		s.await(s.saved)
 		if s.broken.Err() != nil && err == nil {
 			err = errConnection // the last position was not confirmed
 		}
+		s.reached = err == nil && s.goal.reached
 		defer s.close()
 	}
 	pipe.Wait()
@@ -148,8 +158,7 @@ func (s *session) begin(ctx context.Context) error {
 			s.log.Warn().Msg(text)
 		}
 	}
-	line, _ := s.outage.over(s.log.Info())
-	line.Stringer("confirmed_lsn", s.pg.Slot.Confirmed).Stringer("position", pos.Safe).
+	s.outage.length(s.log.Info()).Stringer("confirmed_lsn", s.pg.Slot.Confirmed).Stringer("position", pos.Safe).
 		Str("system_id", pos.SystemID).Int32("timeline", pos.Timeline).Str("slot", pos.Slot).Msg("streaming")
 	return nil
 }

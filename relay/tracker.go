@@ -30,7 +30,15 @@ func (t *tracker) signal() {
 	t.changed = make(chan struct{})
 }
 
-// start sets the position that a session begins with; it is saved already.
+// count is how many batches were acknowledged so far.
+func (t *tracker) count() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.batches
+}
+
+// start sets the position that a session begins with; it is saved already, or the
+// slot's own.
 func (t *tracker) start(p checkpoint.Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

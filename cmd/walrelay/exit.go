@@ -22,7 +22,7 @@ const (
 	exitPoison     = 11 // a row can never be published, and the policy is stop
 	exitAuth       = 12 // permission or authentication, after a minute of retries
 	exitMapping    = 13 // the table does not fit the mapping
-	exitDrain      = 14 // events were in flight when the drain timeout ended
+	exitDrain      = 14 // a stop left events in flight, or their position unsaved
 )
 
 // exitCode is the one place where an error becomes an exit code.
@@ -46,7 +46,7 @@ func exitCode(err error) int {
 		return exitAuth
 	case errors.As(err, new(*decode.MappingError)):
 		return exitMapping
-	case errors.Is(err, relay.ErrDrainTimeout):
+	case errors.Is(err, relay.ErrDrainTimeout), errors.Is(err, relay.ErrUnsaved):
 		return exitDrain
 	}
 	return exitFailed

@@ -34,6 +34,8 @@ func TestExitCodes(t *testing.T) {
 		{&sink.AuthError{}, 12},
 		{&decode.MappingError{}, 13},
 		{relay.ErrDrainTimeout, 14},
+		{relay.ErrUnsaved, 14},
+		{relay.ErrBeforeGoal, 1},
 	} {
 		if got := exitCode(c.err); got != c.want {
 			t.Errorf("%T: exit %d, want %d", c.err, got, c.want)
