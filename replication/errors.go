@@ -2,6 +2,7 @@ package replication
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pglogrepl"
 )
@@ -27,7 +28,12 @@ type ContinuityError struct {
 	Remedy   string
 }
 
-func (e *ContinuityError) Error() string { return e.Reason + "; " + e.Remedy }
+func (e *ContinuityError) Error() string {
+	if e.From == 0 && e.To == 0 {
+		return e.Reason + "; " + e.Remedy
+	}
+	return fmt.Sprintf("%s; in doubt: (%s, %s]; %s", e.Reason, e.From, e.To, e.Remedy)
+}
 
 // SetupError means that the server's or the relay's configuration must change
 // before anything can work.

@@ -54,7 +54,7 @@ type Session struct {
 	nudge     chan struct{} // Confirm's token, for Hold
 
 	// Set by the owner and by HoldsSlot, read by any goroutine. µs since the Unix epoch.
-	heard  atomic.Int64 // when the newest message was sent, by our clock
+	heard  atomic.Int64 // when the newest message was sent, by our clock: see now
 	offset atomic.Int64 // our clock minus the server's, at most a round trip too much
 
 	// The owner's.
@@ -145,7 +145,7 @@ func (s *Session) start(ctx context.Context) error {
 	if t := s.Server.WALSenderTimeout; t > 0 {
 		s.every, s.probeAfter, s.floodGap = min(s.every, t/4), min(s.probeAfter, t/2), min(s.floodGap, t/4)
 	}
-	s.serverTime = time.Now().UnixMicro() - s.offset.Load()
+	s.serverTime = now() - s.offset.Load()
 	s.commitTime = s.serverTime
 	now := time.Now()
 	s.waited, s.silent = now, now

@@ -103,14 +103,14 @@ const clockSQL = `floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 // setClock takes the server's clock as it was within a call that has just ended.
 func (s *Session) setClock(server []byte) {
 	if t, err := strconv.ParseInt(string(server), 10, 64); err == nil {
-		s.offset.Store(time.Now().UnixMicro() - t)
+		s.offset.Store(now() - t)
 	}
 }
 
 // HoldsSlot proves that the slot is held by this session: nobody else can have
 // taken it over. Any goroutine.
 func (s *Session) HoldsSlot(ctx context.Context) error {
-	asked := time.Now()
+	asked := now()
 	got, err := s.side.row(ctx, fmt.Sprintf(`/* walrelay: holder */ SELECT active_pid, %s FROM pg_replication_slots WHERE slot_name = %s`,
 		clockSQL, quoteLiteral(s.cfg.Slot)))
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *Session) HoldsSlot(ctx context.Context) error {
 		return fmt.Errorf("replication: slot %q is no longer held by this session", s.cfg.Slot)
 	}
 	s.setClock(got[1])
-	s.heard.Store(asked.UnixMicro())
+	s.heard.Store(asked)
 	return nil
 }
 

@@ -156,8 +156,16 @@ func (s *Session) walsender() error {
 // Heard returns when the server sent the newest message that was read: its own
 // timestamp, moved to our clock. The arrival would prove nothing: what a process
 // that was stopped for a while finds in its socket is old. Any goroutine.
-func (s *Session) Heard() time.Time { return time.UnixMicro(s.heard.Load()) }
+func (s *Session) Heard() time.Time {
+	return started.Add(time.Duration(s.heard.Load()) * time.Microsecond)
+}
+
+// now is our clock, in µs since the process started. It is the monotonic one: a wall
+// clock that is set back would make a session that was lost long ago look fresh.
+func now() int64 { return time.Since(started).Microseconds() }
+
+var started = time.Now()
 
 func (s *Session) publishHeard() {
-	s.heard.Store(min(s.serverTime+s.offset.Load(), time.Now().UnixMicro()))
+	s.heard.Store(min(s.serverTime+s.offset.Load(), now()))
 }
