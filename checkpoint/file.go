@@ -129,6 +129,10 @@ func (f *File) replace(data []byte) error {
 		os.Remove(tmp)
 		return err
 	}
+	return f.syncFolder()
+}
+
+func (f *File) syncFolder() error {
 	folder, err := os.Open(filepath.Dir(f.path))
 	if err != nil {
 		return err
@@ -155,14 +159,15 @@ func (f *File) writeNew(name string, data []byte) error {
 }
 
 // Check proves that a position could be saved now: the folder is there, and the
-// lock file can be made. It saves nothing.
+// lock file can be made. It saves nothing. A rename that was not followed by its fsync,
+// because the process was killed in between, is made durable before anything relies on it.
 func (f *File) Check(ctx context.Context) error {
 	unlock, err := f.lock(ctx)
 	if err != nil {
 		return err
 	}
-	unlock()
-	return nil
+	defer unlock()
+	return f.syncFolder()
 }
 
 // lockRetry is how often a held lock is tried again. Locks are held for one Save.

@@ -55,7 +55,7 @@ type Progress struct {
 // Catalog names the objects whose replacement would hide rows without an error.
 type Catalog struct {
 	Publication uint32 // oid of the publication
-	Membership  uint32 // oid of the table's pg_publication_rel row; 0 for FOR ALL TABLES and schemas
+	Membership  uint32 // oid of the table's pg_publication_rel row; or of the schema that it is in by; 0 for FOR ALL TABLES
 	Table       uint32 // oid of the table
 }
 
