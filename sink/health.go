@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,6 +20,8 @@ const (
 	// Check is called every three.
 	checkTimeout = 2 * time.Second
 )
+
+var errNotAsked = errors.New("Kafka was not asked yet")
 
 // Healthy reports whether events can be delivered, and if not why. It says no within
 // five seconds of a batch being stuck, while a topic in use is weaker than allowed, and

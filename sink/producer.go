@@ -89,7 +89,7 @@ type Producer struct {
 	free       []*Prepared
 	stuckSince time.Time // something waits to be acknowledged since then; zero = nothing
 	stuckBy    *trouble  // why; nil = no answer
-	checkErr   error     // of the last Check that could not ask the cluster
+	checkErr   error     // of the last Check that could not ask the cluster; errNotAsked before the first
 	surveyed   bool      // the topics that exist have been looked at once
 }
 
@@ -144,6 +144,7 @@ func newProducer(cfg Config, c cluster) (*Producer, error) {
 		patience:    make(map[int32]time.Duration),
 		outage:      outage{log: cfg.Log},
 		targets:     make(map[string]*target),
+		checkErr:    errNotAsked,
 	}, nil
 }
 

@@ -53,6 +53,7 @@ func newTestProducer(t *testing.T, f *modelCluster, cfg Config) (*Producer, *log
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.checkErr = nil // as after the first Check
 	return p, log
 }
 

@@ -50,7 +50,7 @@ func (d *delivery) acked(r *run, base int64) {
 		if base <= l.offset {
 			d.p.log.Error().Str("topic", r.share.name).Int32("partition", r.partition).
 				Int64("acknowledged_offset", l.offset).Int64("offset", base).Stringer("lsn", l.lsn).
-				Str("remedy", "publish what is gone again: walrelay replay --from-lsn LSN, with an LSN before this one").
+				Str("remedy", "insert the outbox rows that are gone once more: those of transactions that committed up to this lsn").
 				Msg("events that were acknowledged are no longer in Kafka")
 		}
 		l.offset = base + int64(b.count) - 1

@@ -295,7 +295,7 @@ func TestG1LostAcknowledgedEventsAreTold(t *testing.T) {
 		if len(part.records) != 110 {
 			t.Errorf("%d records", len(part.records))
 		}
-		if log.count("gets a new producer id") != 1 || log.count("replay --from-lsn") != 1 {
+		if log.count("gets a new producer id") != 1 || log.count("insert the outbox rows") != 1 {
 			t.Error(log)
 		}
 	})
