@@ -3,10 +3,10 @@ package sim
 import (
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/walrelay/walrelay/e2e/sim/simnet"
-	"github.com/walrelay/walrelay/relay"
 	"github.com/walrelay/walrelay/replication"
 )
 
@@ -137,12 +137,17 @@ func (w *world) goodbye() {
 	}
 }
 
+// saysRepeats: a stop in the middle of faults may leave something unsaved, if it says so.
+func saysRepeats(err error) bool {
+	return strings.Contains(err.Error(), "published again at the next start")
+}
+
 // exited judges the end of a relay. It reports whether the run goes on.
 func (w *world) exited(p *process) bool {
 	w.bury(p)
 	var gap *replication.ContinuityError
 	switch {
-	case p.stopped && (p.err == nil || !w.calm && errors.Is(p.err, relay.ErrDrainTimeout)):
+	case p.stopped && (p.err == nil || !(w.calm && p.holds) && saysRepeats(p.err)):
 		if p.again >= 0 {
 			w.later(p.again, w.start)
 		}
