@@ -1,12 +1,14 @@
 package checkpoint
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -31,6 +33,12 @@ import (
 type File struct {
 	path string
 	disk disk
+
+	// What Save wrote last, so that it need not be parsed before the next one. It is
+	// looked at only where the file holds these very bytes.
+	mu      sync.Mutex
+	written []byte
+	saved   Position
 }
 
 // disk is where tests put faults and crash points.
@@ -97,7 +105,7 @@ func (f *File) Save(ctx context.Context, p Position) error {
 	}
 	defer unlock()
 
-	saved, err := f.Load(ctx)
+	saved, err := f.current(ctx)
 	if err == nil {
 		err = saved.supersededBy(p)
 	}
@@ -115,7 +123,23 @@ func (f *File) Save(ctx context.Context, p Position) error {
 	if err != nil {
 		return fmt.Errorf("checkpoint: save %s: %w", f.path, err)
 	}
+	f.mu.Lock()
+	f.written, f.saved = data, p
+	f.mu.Unlock()
 	return nil
+}
+
+// current is Load, without parsing what we wrote ourselves.
+func (f *File) current(ctx context.Context) (Position, error) {
+	f.mu.Lock()
+	written, saved := f.written, f.saved
+	f.mu.Unlock()
+	if written != nil {
+		if data, err := f.read(); err == nil && bytes.Equal(data, written) {
+			return saved, nil
+		}
+	}
+	return f.Load(ctx)
 }
 
 // replace is steps 3 to 6 of File.
