@@ -12,12 +12,13 @@ import (
 // settle acts on the broker's answer for the first batch of r. The table of codes decides.
 func (d *delivery) settle(r *run, res *produce.ResponsePartition, broker int32) {
 	c := lookup(res.ErrorCode)
+	if c.action == done { // without a text for what went well
+		d.acked(r, res.BaseOffset)
+		return
+	}
 	b := r.queue[0]
 	t := d.p.codeTrouble(c, r.share.name, fmt.Sprintf("partition %d on broker %d", r.partition, broker))
 	switch c.action {
-	case done:
-		d.acked(r, res.BaseOffset)
-		return
 	case tooLarge:
 		d.tooLarge(r, t)
 		return
