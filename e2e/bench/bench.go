@@ -43,6 +43,7 @@ type bench struct {
 	dir      string
 	backlogs int
 	warm     bool
+	self     string // this program's path
 }
 
 // Run measures. What was measured before an error comes with it.
@@ -53,6 +54,9 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return r, err
 	}
 	defer os.RemoveAll(b.dir)
+	if b.self, err = os.Executable(); err != nil {
+		return r, err
+	}
 	up, cancel := context.WithTimeout(ctx, 5*time.Minute) // the first start fetches
 	defer cancel()
 	b.progress("starting Postgres and Kafka")
@@ -113,11 +117,7 @@ func (b *bench) drains(ctx context.Context, w Workload) (m DrainReport, err erro
 		return m, err
 	}
 	defer acks.discard()
-	self, err := os.Executable()
-	if err != nil {
-		return m, err
-	}
-	contenders := []contender{discarding(self)} // first: it finds the end of the backlog
+	contenders := []contender{discarding(b.self)} // first: it finds the end of the backlog
 	if path, err := exec.LookPath("pg_recvlogical"); err == nil {
 		contenders = append(contenders, recvlogical(path, false))
 		if b.Binary {
@@ -132,18 +132,8 @@ func (b *bench) drains(ctx context.Context, w Workload) (m DrainReport, err erro
 	for _, c := range contenders {
 		m.Runs = append(m.Runs, DrainRuns{Name: c.name})
 	}
-	if !b.warm {
-		// A broker's first seconds of work are its compiler's.
-		b.progress("warming up")
-		for range 6 {
-			if _, err := l.measure(ctx, contenders[0]); err != nil {
-				return m, err
-			}
-			if _, err := l.measure(ctx, relaying("warm-up", b.Relays[0].Path, b.kafka.Bootstrap(), 0)); err != nil {
-				return m, err
-			}
-		}
-		b.warm = true
+	if err := b.warmUp(ctx, l); err != nil {
+		return m, err
 	}
 	for rep := range b.Repeat + 1 {
 		b.progress("%s: round %d of %d", w, rep, b.Repeat)
@@ -159,7 +149,7 @@ func (b *bench) drains(ctx context.Context, w Workload) (m DrainReport, err erro
 	}
 	if b.Profiles != "" {
 		path := filepath.Join(b.Profiles, fmt.Sprintf("limit-%d-%d.pprof", w.Size, w.Rows))
-		if _, err := l.measure(ctx, discarding(self, "BENCH_PROFILE="+path)); err != nil {
+		if _, err := l.measure(ctx, discarding(b.self, "BENCH_PROFILE="+path)); err != nil {
 			return m, err
 		}
 	}
@@ -177,6 +167,27 @@ func (b *bench) drains(ctx context.Context, w Workload) (m DrainReport, err erro
 	}
 	return m, nil
 }
+
+// warmUp lets the broker work until its compiler is through with it: for some seconds
+// every record costs it several times of what it does later.
+func (b *bench) warmUp(ctx context.Context, l *backlog) error {
+	if b.warm {
+		return nil
+	}
+	b.progress("warming up")
+	if _, err := l.measure(ctx, discarding(b.self)); err != nil { // it finds the end of the backlog
+		return err
+	}
+	for begun := time.Now(); time.Since(begun) < warmUp; {
+		if _, err := l.measure(ctx, relaying("warm-up", b.Relays[0].Path, b.kafka.Bootstrap(), 0)); err != nil {
+			return err
+		}
+	}
+	b.warm = true
+	return nil
+}
+
+const warmUp = 30 * time.Second
 
 // latencies measures each relay and the plain producer at each rate, in turns, twice.
 func (b *bench) latencies(ctx context.Context) (list []LatencyReport, err error) {
