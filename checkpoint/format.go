@@ -57,6 +57,7 @@ type docCatalog struct {
 	Publication uint32 `json:"publication"`
 	Membership  uint32 `json:"membership"`
 	Table       uint32 `json:"table"`
+	Settings    uint32 `json:"settings"`
 }
 
 // encode is the document of p, checksum included.

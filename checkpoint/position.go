@@ -57,6 +57,7 @@ type Catalog struct {
 	Publication uint32 // oid of the publication
 	Membership  uint32 // oid of the table's pg_publication_rel row; or of the schema that it is in by; 0 for FOR ALL TABLES
 	Table       uint32 // oid of the table
+	Settings    uint32 // xmin of the publication's row, which every ALTER PUBLICATION … SET (…) changes
 }
 
 // Compare orders positions of one slot by how much is delivered, and where that is

@@ -26,6 +26,10 @@ type Decoder struct {
 	// standard ones and walrelay-*. See [Decoder.DroppedNames].
 	DroppedHeaders uint64
 
+	// Table is the oid of the outbox table, where it is known: its rows are then ours
+	// under whatever name it had when they were written. 0: it is known by its name alone.
+	Table uint32
+
 	m      *mapping
 	rel    *relation // nil before the table's Relation message
 	source []byte    // value of walrelay-source; never changed once it is set
@@ -160,7 +164,8 @@ func (d *Decoder) relation(wal []byte) error {
 	if r.bad {
 		return r.end()
 	}
-	if string(schema) != d.m.schema || string(table) != d.m.table {
+	named := string(schema) == d.m.schema && string(table) == d.m.table
+	if !named && (d.Table == 0 || oid != d.Table) {
 		d.Ignored++
 		if d.rel != nil && d.rel.oid == oid {
 			return &MappingError{Table: d.m.name(), Reason: "it was renamed",

@@ -118,5 +118,11 @@ func (s *session) store(ctx context.Context, pos checkpoint.Position) error {
 	if s.cfg.Store == nil || s.broken.Err() != nil {
 		return s.broken.Err()
 	}
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
 	return s.cfg.Store.Save(ctx, pos)
 }
+
+// saveTimeout is when a save that waits, for a lock that a frozen process holds, is
+// told of and tried again.
+const saveTimeout = 5 * time.Second

@@ -90,9 +90,9 @@ var (
 	// ErrDrainTimeout is returned when events were left in flight.
 	ErrDrainTimeout = errors.New("relay: events were still unacknowledged when the drain timeout ended; they will be published again at the next start")
 
-	// ErrUnsaved is returned when the session with Postgres was lost before the last
-	// position was saved.
-	ErrUnsaved = errors.New("relay: the session with postgres was lost before the last position was saved; what came after the saved one will be published again at the next start")
+	// ErrUnsaved is returned when the last position could not be saved: the session with
+	// Postgres was lost, or the checkpoint could not be written.
+	ErrUnsaved = errors.New("relay: stopped before the last position could be saved; what came after the saved one will be published again at the next start")
 
 	// ErrBeforeGoal is returned when the until-position was not reached.
 	ErrBeforeGoal = errors.New("relay: stopped before everything up to --until was delivered and confirmed; run it again")
@@ -274,7 +274,7 @@ func (r *Relay) continues(ctx context.Context, pos checkpoint.Position, s *repli
 		return refuse(s.Server.WALEnd, delivered, "the server's WAL ends at %s, but events up to %s were delivered: the cluster was restored to an earlier state", s.Server.WALEnd, delivered)
 	}
 	if was, is := pos.Catalog, checkpoint.Catalog(s.Catalog); was != (checkpoint.Catalog{}) && was != is {
-		return refuse(pos.Safe, s.Server.WALEnd, "table or publication were replaced, or the table left the publication and came back, since the position was saved: rows written in between were not streamed")
+		return refuse(pos.Safe, s.Server.WALEnd, "since the position was saved the publication was altered, or table or publication were replaced, or the table left the publication and came back: rows written in between may not have been streamed")
 	}
 	return nil
 }

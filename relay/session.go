@@ -116,6 +116,9 @@ func (r *Relay) session(ctx context.Context) error {
 	pipe.Wait()
 	if drained.Err() != nil && !fatal(err) {
 		err = ErrDrainTimeout
+		if s.takeFailed() == nil {
+			err = ErrUnsaved
+		}
 	}
 	return err
 }
@@ -150,6 +153,7 @@ func (s *session) begin(ctx context.Context) error {
 	s.track.start(pos)
 	s.known = true
 	s.open.reset(pos)
+	s.cfg.Decoder.Table = s.pg.Catalog.Table
 	s.cfg.Decoder.Start(pos.Source())
 	s.state.up()
 	for _, text := range s.pg.Warnings {

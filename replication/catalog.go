@@ -15,6 +15,7 @@ type Catalog struct {
 	Publication uint32 // oid of the publication
 	Membership  uint32 // oid of what puts the table into it: its own row, or its schema's; 0: FOR ALL TABLES
 	Table       uint32 // oid of the table
+	Settings    uint32 // xmin of the publication's row: another one after every ALTER PUBLICATION … SET (…)
 }
 
 // Column is a column of the table that the stream carries.
@@ -40,7 +41,7 @@ const catalogSQL = `/* walrelay: catalog */ SELECT p.oid, p.pubinsert, p.puballt
 	` %[1]s, v.j IS NOT NULL, v.j ->> 'rowfilter', v.j -> 'attnames',` +
 	` (SELECT json_agg(json_build_object('name', attname, 'type', atttypid::bigint, 'typename', format_type(atttypid, NULL),` +
 	` 'generated', attgenerated <> '') ORDER BY attnum) FROM pg_attribute WHERE attrelid = t.oid AND attnum > 0 AND NOT attisdropped),` +
-	` p.pubupdate OR p.pubdelete OR p.pubtruncate, ` + clockSQL +
+	` p.pubupdate OR p.pubdelete OR p.pubtruncate, ` + clockSQL + `, p.xmin` +
 	` FROM (SELECT) one LEFT JOIN pg_publication p ON p.pubname = %[2]s` +
 	` LEFT JOIN (pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace) ON n.nspname = %[3]s AND t.relname = %[4]s` +
 	` LEFT JOIN LATERAL (SELECT to_jsonb(v) AS j FROM pg_publication_tables v` +
@@ -63,7 +64,7 @@ func readCatalog(ctx context.Context, query querier, cfg Config, version int) (*
 	if err != nil {
 		return nil, err
 	}
-	if len(got) != 13 {
+	if len(got) != 14 {
 		return nil, fmt.Errorf("replication: check the publication: %d columns", len(got))
 	}
 	text := func(i int) string { return string(got[i]) }
@@ -95,7 +96,7 @@ func readCatalog(ctx context.Context, query querier, cfg Config, version int) (*
 
 func parseCatalog(cfg Config, got [][]byte) (*catalog, error) {
 	c := &catalog{clock: got[12]}
-	for oid, b := range map[*uint32][]byte{&c.oids.Publication: got[0], &c.oids.Membership: got[6], &c.oids.Table: got[3]} {
+	for oid, b := range map[*uint32][]byte{&c.oids.Publication: got[0], &c.oids.Membership: got[6], &c.oids.Table: got[3], &c.oids.Settings: got[13]} {
 		n, err := strconv.ParseUint(string(b), 10, 32)
 		if err != nil {
 			return nil, fmt.Errorf("replication: check the publication: %w", err)

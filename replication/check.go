@@ -149,8 +149,9 @@ func readSlot(ctx context.Context, query querier, name, database string, pid int
 		return refuse("is a %s slot", kind)
 	case plugin != "pgoutput":
 		return refuse("decodes with %s, not pgoutput", plugin)
-	case db != database:
-		return refuse("belongs to database %q, not %q", db, database)
+	case db != database: // most likely a wrong URL: nothing to drop
+		return Slot{}, &ContinuityError{Reason: fmt.Sprintf("replication: slot %q belongs to database %q, not %q", name, db, database),
+			Remedy: "correct the database in --postgres-url, or give another --slot"}
 	case string(got[3]) == "t":
 		return refuse("is a two-phase slot: it would send prepared transactions that may be rolled back")
 	case string(got[4]) == "lost" || len(got[5]) > 0:

@@ -131,7 +131,7 @@ func TestOpen(t *testing.T) {
 		if srv := (Server{"7000000000000000001", 1, 0x1800000, 150018, time.Minute, "appdb"}); s.Server != srv {
 			t.Errorf("got %+v", s.Server)
 		}
-		if s.Slot != (Slot{Confirmed: 0x1000180, Restart: 0x1000000}) || s.Catalog != (Catalog{16400, 0, 16390}) || s.PID != walsenderPID {
+		if s.Slot != (Slot{Confirmed: 0x1000180, Restart: 0x1000000}) || s.Catalog != (Catalog{16400, 0, 16390, 700}) || s.PID != walsenderPID {
 			t.Errorf("got %+v %+v %d", s.Slot, s.Catalog, s.PID)
 		}
 		if len(s.Columns) != 1 || s.Columns[0] != (Column{"id", 25, "text"}) {

@@ -46,7 +46,7 @@ func newServer(t *testing.T) *server {
 	s := &server{t: t, streams: make(chan *stream, 8), answers: map[string]answer{
 		"server":    {row: []any{"150018", "f", "logical", "10", "60000", fmt.Sprint(walsenderPID), "appdb", clockNow}},
 		"slot":      {row: []any{"pgoutput", "logical", "appdb", "f", "reserved", "", "0/1000000", "0/1000100", nil, "", ""}},
-		"catalog":   {row: []any{"16400", "t", "f", "16390", "r", "p", "16401", "t", nil, `["id","payload"]`, columnsJSON, "f", clockNow}},
+		"catalog":   {row: []any{"16400", "t", "f", "16390", "r", "p", "16401", "t", nil, `["id","payload"]`, columnsJSON, "f", clockNow, "700"}},
 		"holder":    {row: []any{fmt.Sprint(walsenderPID), clockNow}},
 		"walsender": {row: []any{"Activity"}},
 		"position":  {row: []any{"0/2000000"}},

@@ -6,6 +6,7 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -134,7 +135,7 @@ func (s *Session) start(ctx context.Context) error {
 		return err
 	}
 	if err := s.HoldsSlot(ctx); err != nil {
-		return err
+		return s.lastWords(ctx, err)
 	}
 	s.confirmed.Store(uint64(s.Slot.Confirmed))
 	s.front = s.conn.Frontend()
@@ -150,6 +151,27 @@ func (s *Session) start(ctx context.Context) error {
 	now := time.Now()
 	s.waited, s.silent = now, now
 	return nil
+}
+
+// lastWords returns what the server said in the stream if it has ended already: that
+// is the cause of err. A publication that is missing at the first row, for one, ends the
+// walsender within milliseconds.
+func (s *Session) lastWords(ctx context.Context, err error) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	for {
+		raw, end := s.conn.ReceiveMessage(ctx)
+		var pe *pgconn.PgError
+		if errors.As(end, &pe) {
+			return classifyStream(s.cfg, pe)
+		}
+		if end != nil {
+			return err
+		}
+		if _, _, said := s.take(raw); said != nil {
+			return said
+		}
+	}
 }
 
 // Close sends the confirmed position, ends the stream in good order as far as

@@ -193,7 +193,7 @@ func (s *settings) openCheckpoint(ctx context.Context) (relay.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	file := checkpoint.OpenFile(path)
-	if err := file.Check(ctx); err != nil {
+	if err := file.Check(ctx); err != nil && ctx.Err() == nil { // a lock that is held is another relay's, which saves
 		return nil, usagef("--checkpoint file:%s: nothing can be saved there (%v); create the folder, or let this user write to it", path, err)
 	}
 	return file, nil

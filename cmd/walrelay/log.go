@@ -17,7 +17,10 @@ func newLogger(w io.Writer, level, format string) zerolog.Logger {
 	if !asJSON(w, format) {
 		w = zerolog.ConsoleWriter{Out: w, TimeFormat: "15:04:05.000", NoColor: !isTerminal(w)}
 	}
-	parsed, _ := zerolog.ParseLevel(level) // checked with the flag
+	parsed, err := zerolog.ParseLevel(level)
+	if err != nil || level == "" {
+		parsed = zerolog.InfoLevel // the flag is refused; its refusal has to be seen
+	}
 	return zerolog.New(w).Level(parsed).With().Timestamp().Logger()
 }
 

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"runtime/debug"
+
 	"cmp"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,6 +44,7 @@ func (s *settings) run(c *cli.Context) error {
 	if s.relay.Store, err = s.openCheckpoint(c.Context); err != nil {
 		return err
 	}
+	boundHeap(s.relay.BufferBytes)
 	r := relay.New(s.relay)
 	stop, err := serveHTTP(s.http, s.pprof, metrics, r.Ready, s.log)
 	if err != nil {
@@ -48,4 +52,13 @@ func (s *settings) run(c *cli.Context) error {
 	}
 	defer stop()
 	return r.Run(c.Context)
+}
+
+// boundHeap lets the collector work harder when what large rows leave behind would
+// outgrow the buffer: a row is held by the driver, the batch and the sink in turn.
+// GOMEMLIMIT overrides it.
+func boundHeap(buffer int) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(int64(buffer) + 48<<20)
+	}
 }

@@ -43,7 +43,7 @@ func (s *Server) answer(ss *session, sql string) (columns []string, row [][]byte
 		}
 		return make([]string, 11), texts("pgoutput", "logical", "app", "f", "reserved", "", s.slot.persisted, s.slot.confirmed, holder, who, ""), nil
 	case "catalog":
-		return make([]string, 13), s.catalogRow(clock), nil
+		return make([]string, 14), s.catalogRow(clock), nil
 	case "holder":
 		var holder any
 		if s.slot.pid != 0 {
@@ -89,7 +89,7 @@ func (s *Server) catalogRow(clock int64) [][]byte {
 	all, _ := json.Marshal(columns)
 	listed, _ := json.Marshal(names)
 	member := s.membership != 0
-	return texts(s.publication, "t", "f", s.tableOID, "r", "p", s.membership, truth(member), nil, string(listed), string(all), "f", clock)
+	return texts(s.publication, "t", "f", s.tableOID, "r", "p", s.membership, truth(member), nil, string(listed), string(all), "f", clock, s.publication)
 }
 
 func truth(b bool) string {
