@@ -30,18 +30,23 @@ func (s *session) deliver(ctx context.Context) {
 	}
 }
 
-// produce sends one batch. Before the first byte goes out: the batch before the
-// last one is saved, so that a crash repeats at most two; and the slot is known to
-// be ours, so that a relay that was paused cannot write after another took over.
+// produce sends one batch. Before the first byte goes out: with this one, what is not
+// saved makes no more than two full batches, so that a crash repeats no more; and the
+// slot is known to be ours, so that a relay that was paused cannot write after another
+// took over.
+//
+// Counted in batches instead of bytes, small ones would be sent at the pace of the
+// disk: one for each two fsync calls of the checkpoint.
 func (s *session) produce(ctx context.Context, b *batch) error {
-	if err := s.track.durablyBehind(s.broken, 1); err != nil {
+	size := b.Bytes()
+	if err := s.track.durablyBehind(s.broken, 2*s.batchBytes()-size); err != nil {
 		return err
 	}
 	if err := s.stillOurs(s.broken); err != nil {
 		return err
 	}
 	n, err := s.cfg.Producer.Write(ctx, b.Events)
-	s.track.acked(b.positionAt(n))
+	s.track.acked(b.positionAt(n), size)
 	s.metrics.acked(b, n)
 	if err == nil {
 		s.state.flying(time.Time{})
@@ -67,7 +72,7 @@ func (s *session) stillOurs(ctx context.Context) error {
 
 // save makes positions durable and confirms them, the latest first, until nothing
 // is left after settled, or the session breaks. A store that fails is tried again:
-// meanwhile at most two batches are ahead of it.
+// meanwhile at most two full batches are ahead of it.
 func (s *session) save(ctx context.Context) {
 	defer close(s.saved)
 	var (
@@ -77,7 +82,7 @@ func (s *session) save(ctx context.Context) {
 	)
 	settled := s.settled
 	for {
-		pos, batches, due, changed := s.track.unsaved()
+		pos, bytes, due, changed := s.track.unsaved()
 		if due {
 			err := s.store(ctx, pos)
 			if s.broken.Err() != nil {
@@ -87,7 +92,7 @@ func (s *session) save(ctx context.Context) {
 			if err == nil {
 				delay = backoff{}
 				faults.over(s.log).Msg("positions are saved again")
-				s.track.markSaved(pos, batches)
+				s.track.markSaved(pos, bytes)
 				s.pg.Confirm(pos.Safe)
 				continue
 			}

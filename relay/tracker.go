@@ -19,7 +19,8 @@ type tracker struct {
 	delivered checkpoint.Position // acknowledged by the brokers
 	saved     checkpoint.Position // durable in the checkpoint; what may be confirmed
 	batches   uint64              // batches acknowledged
-	durable   uint64              // batches of which the position is saved
+	bytes     int64               // of the events in them
+	durable   int64               // of those whose position is saved
 	changed   chan struct{}       // closed and renewed at every change
 }
 
@@ -42,17 +43,18 @@ func (t *tracker) count() uint64 {
 func (t *tracker) start(p checkpoint.Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.delivered, t.saved, t.durable = p, p, t.batches
+	t.delivered, t.saved, t.durable = p, p, t.bytes
 	t.signal()
 }
 
 // acked moves the delivered position behind a batch.
-func (t *tracker) acked(p checkpoint.Position) {
+func (t *tracker) acked(p checkpoint.Position, bytes int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p.Safe = max(p.Safe, t.delivered.Safe) // an idle position may have come in since the batch was begun
 	t.delivered = p
 	t.batches++
+	t.bytes += int64(bytes)
 	t.signal()
 }
 
@@ -67,12 +69,12 @@ func (t *tracker) idle(lsn pglogrepl.LSN) {
 	t.signal()
 }
 
-// durablyBehind waits until the positions of all but the newest n acknowledged
-// batches are saved.
-func (t *tracker) durablyBehind(ctx context.Context, n uint64) error {
+// durablyBehind waits until no more than n bytes of events are acknowledged without
+// their position being saved.
+func (t *tracker) durablyBehind(ctx context.Context, n int) error {
 	for {
 		t.mu.Lock()
-		ok, changed := t.durable+n >= t.batches, t.changed
+		ok, changed := t.bytes-t.durable <= int64(max(n, 0)), t.changed
 		t.mu.Unlock()
 		if ok {
 			return nil
@@ -86,16 +88,16 @@ func (t *tracker) durablyBehind(ctx context.Context, n uint64) error {
 }
 
 // unsaved returns the newest delivered position when it is not saved yet.
-func (t *tracker) unsaved() (p checkpoint.Position, batches uint64, ok bool, changed <-chan struct{}) {
+func (t *tracker) unsaved() (p checkpoint.Position, bytes int64, ok bool, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.delivered, t.batches, t.delivered.Compare(t.saved) > 0 || t.delivered.Safe > t.saved.Safe, t.changed
+	return t.delivered, t.bytes, t.delivered.Compare(t.saved) > 0 || t.delivered.Safe > t.saved.Safe, t.changed
 }
 
-func (t *tracker) markSaved(p checkpoint.Position, batches uint64) {
+func (t *tracker) markSaved(p checkpoint.Position, bytes int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.saved, t.durable = p, batches
+	t.saved, t.durable = p, bytes
 	t.signal()
 }
 
