@@ -90,7 +90,7 @@ func TestG8ReadyAgainAfterALostSession(t *testing.T) {
 	}
 	r.state.lost(errors.New("gone"))
 	r.state.up()
-	if _, why := r.Ready(); why != "Kafka was not asked yet" {
+	if _, why := r.Ready(); why != "not asked Kafka yet" {
 		t.Error("not ready:", why)
 	}
 }

@@ -21,7 +21,7 @@ const (
 	checkTimeout = 2 * time.Second
 )
 
-var errNotAsked = errors.New("Kafka was not asked yet")
+var errNotAsked = errors.New("not asked Kafka yet")
 
 // Healthy reports whether events can be delivered, and if not why. It says no within
 // five seconds of a batch being stuck, while a topic in use is weaker than allowed, and

@@ -42,16 +42,3 @@ func (t *timeline) String() string {
 	}
 	return b.String()
 }
-
-// Write takes the relay's log.
-func (t *timeline) writer(who string) *logWriter { return &logWriter{t, who} }
-
-type logWriter struct {
-	t   *timeline
-	who string
-}
-
-func (w *logWriter) Write(p []byte) (int, error) {
-	w.t.note("%s", w.who+": "+strings.TrimSpace(string(p)))
-	return len(p), nil
-}

@@ -70,7 +70,6 @@ type Cluster struct {
 	nextID  int64 // of producers
 	made    byte  // topics so far
 	mishaps []Mishap
-	waker   *time.Timer
 }
 
 type broker struct {

@@ -91,7 +91,6 @@ type Server struct {
 	phase    phase
 	boots    int // starts so far: one that is overtaken doesn't happen
 	closed   bool
-	stopped  chan struct{} // closed when a fast shutdown is over
 	sessions map[int32]*session
 	nextPID  int32
 	timeline int32

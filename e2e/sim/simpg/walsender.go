@@ -22,8 +22,7 @@ type walsender struct {
 	asked   bool      // it asked us
 	spoke   bool      // it said something that the sender has not looked at
 	told    pglogrepl.LSN
-	done    bool // CopyDone came: no new transaction is begun
-	inTxn   bool
+	done    bool     // CopyDone came: no new transaction is begun
 	columns []Column // of the last Relation message
 	buf     []byte
 	written int64 // bytes on the connection
@@ -69,13 +68,11 @@ func (ss *session) replicate(from pglogrepl.LSN) bool {
 	s.mu.Unlock()
 	<-ended
 	s.mu.Lock()
-	if s.slot.pid == ss.pid {
-		s.slot.pid = 0
-	}
 	s.hooks.Leaves(ss.client, goesOn && !ss.over)
 	if !goesOn || ss.over {
-		return false
+		return false // exit frees the slot, after the last word
 	}
+	s.slot.pid = 0
 	ss.backend.Send(&pgproto3.CopyDone{})
 	ss.backend.Send(&pgproto3.CommandComplete{CommandTag: []byte("COPY 0")})
 	ss.backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
