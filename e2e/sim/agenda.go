@@ -6,12 +6,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/decode"
 	"github.com/walrelay/walrelay/e2e/sim/simnet"
 	"github.com/walrelay/walrelay/replication"
 )
 
-// settle is how long the relay has to deliver everything when all faults are over.
-const settle = 3 * time.Minute
+// settle is how long the relay may go without any progress when all faults are over.
+const settle = 2 * time.Minute
 
 // entry is something that the main goroutine does at a moment of the run.
 type entry struct {
@@ -73,14 +75,15 @@ func (w *world) work() bool {
 func (w *world) heal() bool {
 	w.note("faults are over")
 	w.kafka.Heal()
+	w.net.Heal()
 	w.mu.Lock()
 	w.noSpace = time.Time{}
 	w.mu.Unlock()
 	for _, l := range w.net.Links(func(*simnet.Link) bool { return true }) {
 		l.Bury()
 	}
-	last := time.Since(w.began) + settle
-	for at := time.Since(w.began); ; at += 100 * time.Millisecond {
+	moved, progress := time.Since(w.began), w.truth.progress()
+	for at := moved; ; at += 100 * time.Millisecond {
 		w.at(at, func() {})
 		switch {
 		case !w.work():
@@ -88,7 +91,9 @@ func (w *world) heal() bool {
 		case w.allWell():
 			w.note("all is delivered and confirmed")
 			return true
-		case at >= last:
+		case w.truth.progress() > progress:
+			moved, progress = at, w.truth.progress()
+		case at >= moved+settle:
 			w.lament()
 			return false
 		}
@@ -111,10 +116,10 @@ func (w *world) lament() {
 		why += "; " + p.name + " says: " + reason
 	}
 	if e := w.truth.pendingWork(); e != nil {
-		w.fail("G1", "event %s (commit %s seq %d) is not delivered %s after the last fault%s", e.id, e.commit, e.seq, settle, why)
+		w.fail("G1", "event %s (commit %s seq %d) is not delivered, and there was no progress for %s%s", e.id, e.commit, e.seq, settle, why)
 		return
 	}
-	w.fail("G8", "the slot stands at %s, the WAL ends at %s, %s after the last fault%s", w.pg.Confirmed(), w.pg.WALEnd(), settle, why)
+	w.fail("G8", "the slot stands at %s, the WAL ends at %s, and there was no progress for %s%s", w.pg.Confirmed(), w.pg.WALEnd(), settle, why)
 }
 
 // goodbye stops the relay in good order, and starts it once more: nothing may be
@@ -152,6 +157,13 @@ func (w *world) exited(p *process) bool {
 			w.later(p.again, w.start)
 		}
 		return true
+	case errors.As(p.err, new(*decode.PoisonError)):
+		if e := w.truth.pendingWork(); w.plan.DeadLetters || e == nil || !e.poison {
+			w.fail("G8", "%s ended by itself: %v", p.name, p.err)
+		}
+		return false
+	case errors.As(p.err, new(*checkpoint.StateError)) && w.truth.mayRefuse(0) != "":
+		return false
 	case errors.As(p.err, &gap):
 		if why := w.truth.mayRefuse(w.switched); why != "" {
 			w.note("%s has refused to go on, rightly: %s", p.name, why)

@@ -30,7 +30,7 @@ func (w *world) analyse() (repeats int) {
 	}
 	again, by := map[int]map[*event]bool{}, map[*event]int{}
 	for _, l := range logs {
-		a := &walk{world: w, plog: l, ranks: ranks, again: again, by: by, newest: -1}
+		a := &walk{world: w, plog: l, ranks: ranks, again: again, by: by, places: seen, newest: -1}
 		a.records()
 	}
 	for i, events := range again {
@@ -66,6 +66,7 @@ type walk struct {
 	lateBytes int
 	again     map[int]map[*event]bool // by reign: what it repeated
 	by        map[*event]int          // who has published an event last
+	places    map[*event]place
 }
 
 func (a *walk) records() {
@@ -99,7 +100,7 @@ func (a *walk) follows(c *copied) bool {
 	}
 	by, published := a.by[c.event]
 	switch {
-	case c.reign == a.before.reign && at > last+1, at > a.newest+1:
+	case c.reign == a.before.reign && at > last+1 && !a.behind(last, at), at > a.newest+1:
 		a.fail("G2", "%s offset %d: event %s (%s seq %d) comes after %s (%s seq %d), %d events are left out",
 			a.place, c.offset, c.id, c.commit, c.seq, a.before.id, a.before.commit, a.before.seq, at-last-1)
 	case at > a.newest:
@@ -118,6 +119,18 @@ func (a *walk) follows(c *copied) bool {
 	return true
 }
 
+// behind: a process whose reign is over has published all that lies between two ranks, and
+// saved it, so that a later session of this reign begins there.
+func (a *walk) behind(last, at int) bool {
+	n := 0
+	for e := range a.by {
+		if a.ranks[e] > last && a.ranks[e] < at && a.places[e] == a.place {
+			n++
+		}
+	}
+	return a.late != nil && n == at-last-1
+}
+
 // zombie is a record of a process whose reign is over: it may finish the batch that it had
 // begun, of so many bytes of memory.
 func (a *walk) zombie(c *copied) {
@@ -125,6 +138,8 @@ func (a *walk) zombie(c *copied) {
 		a.lateBytes = 0
 	}
 	a.late = c
+	a.by[c.event] = c.reign
+	a.newest = max(a.newest, a.ranks[c.event])
 	a.lateBytes += c.bytes()
 	if limit := a.plan.relayBatch(); a.lateBytes > limit+c.bytes() {
 		a.fail("G2", "%s offset %d: %s adds more than a batch of %d bytes after its reign was over", a.place, c.offset, c.client, limit)

@@ -69,6 +69,13 @@ func (t *truth) pendingWork() *event {
 	return t.undelivered()
 }
 
+// progress grows while events are delivered.
+func (t *truth) progress() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.acks
+}
+
 // hasSaved says whether a position was ever saved.
 func (t *truth) hasSaved() bool {
 	t.mu.Lock()

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"time"
 
@@ -51,6 +52,8 @@ var faults = []fault{
 			l.Stall(pick(stream(uint64(f.B), 5), simnet.ToServer, simnet.ToClient, simnet.Both), f.D)
 		})
 	}},
+	{"cut next", 2, func(w *world, f Fault) { w.onNext(f, (*simnet.Link).Reset) }},
+	{"lose next", 2, func(w *world, f Fault) { w.onNext(f, func(l *simnet.Link) { l.Lose(direction(f)) }) }},
 	{"postgres unreachable", 1, func(w *world, f Fault) { w.unreachable(f, w.pgAddr()) }},
 	{"kafka unreachable", 1, func(w *world, f Fault) { w.unreachable(f, w.kafka.Addrs()...) }},
 
@@ -97,7 +100,9 @@ var disasters = []fault{
 	{"failover", 3, (*world).failover},
 	{"copy restored", 2, (*world).restore},
 	{"publication left", 2, (*world).leave},
-	{"slot advanced", 1, (*world).advance},
+	{"slot advanced", 2, (*world).advance},
+	{"checkpoint torn", 1, (*world).tear},
+	{"poison", 2, (*world).poison},
 }
 
 var refusals = []*kerr.Error{
@@ -167,6 +172,25 @@ func (w *world) onLink(f Fault, do func(*simnet.Link)) {
 	}
 }
 
+func direction(f Fault) simnet.Direction {
+	return []simnet.Direction{simnet.ToServer, simnet.ToClient, simnet.Both}[f.B%3]
+}
+
+// onNext has the link that is there now cut, and another fault await the one that comes in
+// its place.
+func (w *world) onNext(f Fault, do func(*simnet.Link)) {
+	addr := w.pgAddr()
+	if f.A%4 == 0 {
+		addr = w.kafka.Addrs()[f.B%w.plan.Brokers]
+	}
+	for range 1 + f.A%3 {
+		w.net.Doom(addr, 3*w.plan.Latency*time.Duration(f.B%16), do)
+	}
+	for _, l := range w.net.Links(func(l *simnet.Link) bool { return l.To == addr }) {
+		l.Reset()
+	}
+}
+
 // unreachable has nobody answer at these addresses; the links that there are fall
 // silent for as long.
 func (w *world) unreachable(f Fault, addrs ...string) {
@@ -227,7 +251,8 @@ func (w *world) failover(f Fault) {
 	})
 }
 
-// restore takes a copy of the cluster and puts it in its place later.
+// restore takes a copy of the cluster and puts it in its place later. Its WAL may have
+// grown past the saved position before the relay sees it.
 func (w *world) restore(f Fault) {
 	if !w.pg.Running() {
 		return
@@ -236,9 +261,24 @@ func (w *world) restore(f Fault) {
 	w.note("a copy of the cluster is taken at %s", c.End)
 	w.later(f.E, func() {
 		w.truth.diverge()
-		w.pg.Restore(c, f.D/4, f.E)
+		w.pg.Restore(c, time.Millisecond, time.Millisecond)
 		w.switched = c.End
+		if f.A%4 > 0 {
+			w.behindItsBack(f, func() {})
+		}
 	})
+}
+
+// behindItsBack lets transactions go on while Postgres can't be reached, and does something
+// in the middle.
+func (w *world) behindItsBack(f Fault, do func()) {
+	w.unreachable(Fault{D: 2 * time.Second}, w.pgAddr())
+	for i := range 40 {
+		w.later(time.Duration(50+i*20)*time.Millisecond, func() {
+			w.do(Op{Rows: 1 + i%20, Other: f.B, Seed: w.plan.Seed ^ uint64(0xbac0+i), Large: 200})
+		})
+	}
+	w.later(900*time.Millisecond, do)
 }
 
 // leave takes the table out of the publication, for a while or for good.
@@ -253,12 +293,38 @@ func (w *world) leave(f Fault) {
 	}
 }
 
-func (w *world) advance(Fault) {
+// advance moves the slot to the end of the WAL, over transactions that the relay has not seen.
+func (w *world) advance(f Fault) {
 	if !w.truth.hasSaved() {
 		return // nothing but the slot says what is delivered: it is trusted
 	}
-	w.truth.excuse("somebody has advanced the slot")
-	w.pg.Advance()
+	w.behindItsBack(f, func() {
+		if w.pg.Running() {
+			w.truth.excuse("somebody has advanced the slot")
+			w.pg.Advance()
+		}
+	})
+}
+
+// tear puts something else in the place of the checkpoint.
+func (w *world) tear(f Fault) {
+	if !w.truth.hasSaved() {
+		return
+	}
+	w.truth.excuse("the checkpoint is destroyed")
+	content := "{\n  \"walrelay_checkpoint\": 1,\n"
+	if f.A%2 == 0 {
+		content = "127.0.0.1 localhost\n"
+	}
+	if err := os.WriteFile(w.path, []byte(content), 0o600); err != nil {
+		w.fail("test", "%v", err)
+	}
+	w.note("the checkpoint is destroyed")
+}
+
+// poison writes a row that no topic may take.
+func (w *world) poison(f Fault) {
+	w.do(Op{Kind: Poison, Rows: 1 + f.A%5, Seed: w.plan.Seed ^ 0x9015, Large: 200})
 }
 
 // maxBytes lowers the limit of all topics for a while, not below what a lone event needs.

@@ -72,10 +72,11 @@ const (
 	Savepoint // some rows are rolled back, the transaction is not
 	Other     // writes that concern no outbox
 	AddColumn
+	Poison // the last row asks for a topic that is not allowed
 )
 
 func (k OpKind) String() string {
-	return [...]string{"transaction", "rolled back", "savepoint", "other", "add column"}[k]
+	return [...]string{"transaction", "rolled back", "savepoint", "other", "add column", "poison"}[k]
 }
 
 func (o Op) String() string {
@@ -129,7 +130,7 @@ func newKnobs(r *rand.Rand) Knobs {
 		NoCheckpoint:     r.IntN(10) == 0,
 		Save:             pick(r, 0, 5*time.Millisecond, 100*time.Millisecond, 2*time.Second),
 		DeadLetters:      r.IntN(4) == 0,
-		Standby:          r.IntN(4) == 0,
+		Standby:          r.IntN(3) == 0,
 	}
 	k.Jitter = k.Latency * time.Duration(r.IntN(4))
 	k.BatchBytes = min(k.BatchBytes, k.BufferBytes)

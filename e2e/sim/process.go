@@ -59,7 +59,7 @@ func (w *world) start() {
 	}
 	producer, err := sink.NewProducer(sink.Config{
 		Client: client, Compression: w.plan.Compression, BatchBytes: w.plan.BatchBytes, Poison: policy,
-		Allowed:      func(string) bool { return true },
+		Allowed:      decoder.Allows,
 		CreateTopics: &sink.CreateTopics{Partitions: int32(w.plan.Partitions), Replication: int16(w.plan.Replication)},
 		Log:          log,
 	})

@@ -26,7 +26,7 @@ func env(name string, otherwise int) int {
 func TestSimulation(t *testing.T) {
 	if os.Getenv("SIM_SEED") != "" {
 		for range env("SIM_TRIES", 20) {
-			if once(t, uint64(env("SIM_SEED", 0))) {
+			if once(t, uint64(env("SIM_SEED", 0))).Failure != nil {
 				return
 			}
 		}
@@ -37,7 +37,7 @@ func TestSimulation(t *testing.T) {
 		seeds = 100
 	}
 	from, n := env("SIM_FROM", 0), env("SIM_SEEDS", seeds)
-	sweep(t, uint64(from), func(i int) bool { return i < n })
+	sweep(t, uint64(from), 3, func(i int) bool { return i < n }, nil)
 }
 
 // TestSoak goes on for SIM_SOAK seconds, with seeds that no other run has used.
@@ -47,24 +47,25 @@ func TestSoak(t *testing.T) {
 		t.Skip("set SIM_SOAK to a number of seconds")
 	}
 	end := time.Now().Add(time.Duration(seconds) * time.Second)
-	sweep(t, uint64(time.Now().UnixMilli())*1000, func(int) bool { return time.Now().Before(end) })
+	sweep(t, uint64(time.Now().UnixMilli())*1000, 3, func(int) bool { return time.Now().Before(end) }, nil)
 }
 
 // sweep runs plans in as many goroutines as there are processors, until goesOn says
-// otherwise, or three have failed.
-func sweep(t *testing.T, from uint64, goesOn func(i int) bool) {
+// otherwise, or enough have failed. A failure is reported, and told to found if that is set.
+func sweep(t *testing.T, from uint64, enough int64, goesOn func(i int) bool, found func(i int, res *Result)) {
 	var next, failed atomic.Int64
 	t.Run("seeds", func(t *testing.T) {
 		for k := range runtime.GOMAXPROCS(0) {
 			t.Run(fmt.Sprint(k), func(t *testing.T) {
 				t.Parallel()
-				for failed.Load() < 3 {
-					i := next.Add(1) - 1
-					if !goesOn(int(i)) {
+				for failed.Load() < enough {
+					i := int(next.Add(1) - 1)
+					if !goesOn(i) {
 						return
 					}
-					if once(t, from+uint64(i)) {
-						failed.Add(1)
+					res := once(t, from+uint64(i))
+					if res.Failure != nil && failed.Add(1) <= enough && found != nil {
+						found(i, res)
 					}
 				}
 			})
@@ -74,17 +75,17 @@ func sweep(t *testing.T, from uint64, goesOn func(i int) bool) {
 }
 
 // once runs the plan of a seed and reports what it broke, if anything.
-func once(t *testing.T, seed uint64) (failed bool) {
+func once(t *testing.T, seed uint64) *Result {
 	res := Run(t, New(seed))
 	if res.Failure == nil {
-		return false
+		return res
 	}
 	whole := len(res.Plan.Faults) + len(res.Plan.Ops)
 	if os.Getenv("SIM_SHRINK") != "" {
 		res = Shrink(t, res, env("SIM_SHRINK", 5))
 	}
 	t.Error(report(res, whole))
-	return true
+	return res
 }
 
 // report writes the whole story into a file and returns the end of it.

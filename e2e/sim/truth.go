@@ -27,6 +27,7 @@ type event struct {
 	value     []byte
 	headers   []simkafka.Header // without the position's
 	timestamp int64             // 0: the commit's
+	poison    bool              // no topic may take it
 	large     bool              // may be more than a topic takes: then it is a dead letter
 
 	fate    fate
@@ -60,6 +61,8 @@ type truth struct {
 	frontier   int      // order[:frontier] needs no delivery any more
 	logs       map[place]*plog
 	old        []*plog // of deleted topics
+
+	acks int // of records, so far
 
 	reigns    []*reign
 	overs     map[string]bool // processes that have ended → in good order
@@ -203,6 +206,12 @@ var hasher = kgo.StickyKeyPartitioner(nil)
 
 // differs says in what a record is not what its row asks for.
 func (t *truth) differs(e *event, p place, r *simkafka.Record) string {
+	if e.poison {
+		if p.topic != e.topic || header(r, "walrelay-error") == nil {
+			return "it may only be a dead letter"
+		}
+		return ""
+	}
 	if e.large && p.topic == e.topic+".DLT" {
 		return deadLetterDiffers(r)
 	}
@@ -283,6 +292,7 @@ func (t *truth) acked(_ string, b *simkafka.Batch) {
 	for i := range b.Records {
 		if e := t.byID[string(header(&b.Records[i], "event-id"))]; e != nil {
 			e.acked = true
+			t.acks++
 		}
 	}
 }

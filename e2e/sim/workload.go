@@ -32,6 +32,11 @@ func (w *world) do(op Op) {
 	rows := make([]simpg.Row, op.Rows)
 	for i := range rows {
 		rows[i] = w.row(r, op, i)
+		if op.Kind == Poison && i == len(rows)-1 {
+			rows[i].Values["topic"] = []byte("somebody.elses")
+			e := rows[i].Tag.(*event)
+			e.poison, e.topic, e.partition = true, "walrelay.DLT", -1
+		}
 		if op.Kind == Savepoint && i > 0 && r.IntN(3) == 0 {
 			rows[i].Undone = true
 		}

@@ -51,6 +51,13 @@ type Network struct {
 type listener struct {
 	serve func(*Conn)
 	reach Reach
+	dooms []doom // of the next links
+}
+
+// doom is a fault that awaits a link.
+type doom struct {
+	after time.Duration
+	do    func(*Link)
 }
 
 // New returns an empty network.
@@ -74,6 +81,14 @@ func (n *Network) SetReach(addr string, r Reach) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.listeners[addr].reach = r
+}
+
+// Doom has do called on the next link to addr, some time after it was made.
+func (n *Network) Doom(addr string, after time.Duration, do func(*Link)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.listeners[addr]
+	l.dooms = append(l.dooms, doom{after, do})
 }
 
 // ErrRefused is what dialing an address fails with where nothing listens.
@@ -115,6 +130,11 @@ func (n *Network) Dial(ctx context.Context, from, addr string) (net.Conn, error)
 	link := newLink(n.profile, rng, id, from, addr)
 	n.links = append(n.links, link)
 	n.handlers.Add(1)
+	if len(l.dooms) > 0 {
+		d := l.dooms[0]
+		l.dooms = l.dooms[1:]
+		time.AfterFunc(d.after, func() { d.do(link) })
+	}
 	n.mu.Unlock()
 	go func() {
 		defer n.handlers.Done()
@@ -148,6 +168,15 @@ func (n *Network) Links(match func(*Link) bool) []*Link {
 		}
 	}
 	return out
+}
+
+// Heal takes back what Doom has in store.
+func (n *Network) Heal() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.listeners {
+		l.dooms = nil
+	}
 }
 
 // Close resets every link and returns when every handler has returned.
