@@ -34,6 +34,21 @@ func TestG1ChangedWhileStopped(t *testing.T) {
 	}
 }
 
+// G1: the same while it runs, faster than the catalog is looked at.
+func TestG1ChangedWhileRunning(t *testing.T) {
+	f := newFixture(t, option{})
+	f.up()
+	f.insert("before")
+	f.drain()
+	f.sampler.Stop()
+	f.exec(f.name, "ALTER PUBLICATION "+f.name+" SET (publish = 'update')")
+	f.insert("hidden")
+	f.exec(f.name, "ALTER PUBLICATION "+f.name+" SET (publish = 'insert')")
+	f.insert("after")
+	f.exits(10)
+	t.Log(lastLines(f.relay.Log(), 1))
+}
+
 // G1: rows that were written while the table had another name are its rows all the same.
 func TestG1RenamedWhileStopped(t *testing.T) {
 	f := newFixture(t, option{})

@@ -153,6 +153,8 @@ func (s *Session) Verify(ctx context.Context) error {
 		changed = fmt.Sprintf("publication %q was replaced by another one of the same name", s.cfg.Publication)
 	case now.oids.Membership != was.Membership:
 		changed = fmt.Sprintf("table %s left publication %q and came back", s.cfg.Table, s.cfg.Publication)
+	case now.oids.Settings != was.Settings:
+		changed = fmt.Sprintf("publication %q was altered, perhaps more than once,", s.cfg.Publication)
 	}
 	for _, col := range now.hidden {
 		if slices.ContainsFunc(s.Columns, func(c Column) bool { return c.Name == col }) {
