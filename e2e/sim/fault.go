@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/walrelay/walrelay/checkpoint"
 	"github.com/walrelay/walrelay/e2e/sim/simkafka"
 	"github.com/walrelay/walrelay/e2e/sim/simnet"
 )
@@ -39,6 +41,8 @@ var faults = []fault{
 	{"restart", 2, func(w *world, f Fault) { w.restart(f) }},
 	{"freeze", 2, (*world).freeze},
 	{"disk full", 1, func(w *world, f Fault) { w.fillDisk(2 * f.D) }},
+
+	{"overtaken", 1, (*world).overtake},
 
 	{"cut", 6, func(w *world, f Fault) { w.onLink(f, (*simnet.Link).Reset) }},
 	{"cut late", 3, func(w *world, f Fault) { w.onLink(f, (*simnet.Link).ResetAfterDelivery) }},
@@ -191,6 +195,20 @@ func (w *world) onNext(f Fault, do func(*simnet.Link)) {
 	}
 }
 
+// overtake saves the highest position that can be proven, as another relay would that has
+// taken over and is gone again.
+func (w *world) overtake(Fault) {
+	file := checkpoint.OpenFile(w.path)
+	p, err := file.Load(context.Background())
+	if err != nil || w.truth.mayRefuse(0) != "" {
+		return
+	}
+	if p = w.truth.provable(p); file.Save(context.Background(), p) == nil {
+		w.note("somebody saves %s, %d rows of %s", p.Safe, p.Open.Rows, p.Open.Commit)
+		w.truth.isSaved("somebody", p)
+	}
+}
+
 // unreachable has nobody answer at these addresses; the links that there are fall
 // silent for as long.
 func (w *world) unreachable(f Fault, addrs ...string) {
@@ -306,11 +324,20 @@ func (w *world) advance(f Fault) {
 	})
 }
 
-// tear puts something else in the place of the checkpoint.
+// tear puts something else in the place of the checkpoint, while much is on its way.
 func (w *world) tear(f Fault) {
 	if !w.truth.hasSaved() {
 		return
 	}
+	for i := range 60 {
+		w.later(time.Duration(i)*20*time.Millisecond, func() {
+			w.do(Op{Rows: 40, Seed: w.plan.Seed ^ uint64(0x7ea0+i), Large: 3000})
+		})
+	}
+	w.later(time.Duration(f.B%16)*100*time.Millisecond, func() { w.destroy(f) })
+}
+
+func (w *world) destroy(f Fault) {
 	w.truth.excuse("the checkpoint is destroyed")
 	content := "{\n  \"walrelay_checkpoint\": 1,\n"
 	if f.A%2 == 0 {

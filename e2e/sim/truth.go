@@ -34,6 +34,7 @@ type event struct {
 	commit  pglogrepl.LSN
 	end     pglogrepl.LSN
 	seq     uint64
+	txn     *simpg.Txn
 	alone   bool         // the only row of its transaction
 	acked   bool         // a broker has said so
 	link    *simnet.Link // it was sent on last
@@ -130,7 +131,7 @@ func (t *truth) committedTxn(txn *simpg.Txn) {
 			continue
 		}
 		e := txn.Rows[i].Tag.(*event)
-		e.commit, e.end, e.seq = txn.Commit, txn.End, seq
+		e.commit, e.end, e.seq, e.txn = txn.Commit, txn.End, seq, txn
 		seq++
 		e.alone = len(txn.Rows) == 1
 		if e.timestamp == 0 {
@@ -311,4 +312,24 @@ func (t *truth) undelivered() *event {
 // deliveredBy says whether a position claims that e is delivered.
 func deliveredBy(p checkpoint.Position, e *event) bool {
 	return e.commit < p.Safe || p.Open.Commit != 0 && (e.commit < p.Open.Commit || e.commit == p.Open.Commit && e.seq < p.Open.Rows)
+}
+
+// provable moves a saved position up to the first event that is not acknowledged.
+func (t *truth) provable(p checkpoint.Position) checkpoint.Position {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.undelivered()
+	for i, e := range t.order[:t.frontier] {
+		if e.commit < p.Safe || e.fate != committed {
+			continue
+		}
+		if i+1 < len(t.order) && t.order[i+1].commit == e.commit { // not the last of its transaction
+			p.Open = checkpoint.Progress{Commit: e.commit, Rows: e.seq + 1, EventID: e.id}
+			continue
+		}
+		p.Open = checkpoint.Progress{}
+		p.Last = checkpoint.Txn{Commit: e.commit, End: e.end, XID: e.txn.XID, Time: e.txn.Time, EventID: e.id}
+		p.Safe = e.end
+	}
+	return p
 }
