@@ -1,0 +1,439 @@
+package wire
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/binary"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/walrelay/walrelay/e2e/stack"
+	"github.com/walrelay/walrelay/sink"
+)
+
+const (
+	relayPassword = "pass.w+ord-7"
+	sessionLife   = 3 * time.Second // connections.max.reauth.ms
+	guard         = "listener.name.guarded."
+)
+
+// guarded is a cluster of three brokers whose listener for the load lets not everybody in.
+type guarded struct {
+	*rig
+	client   *sink.Client
+	producer *sink.Producer
+}
+
+// newGuarded starts the cluster; nothing is written yet.
+func newGuarded(t *testing.T, security string, config map[string]string, change func(*sink.ClientConfig)) *guarded {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("three brokers for a minute")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	t.Cleanup(cancel)
+	options := stack.KafkaOptions{Brokers: 3, Config: config, Listeners: map[string]string{"GUARDED": security}}
+	if strings.HasPrefix(security, "SASL") {
+		options.FormatArgs = []string{"--add-scram", "SCRAM-SHA-512=[name=relay,password=" + relayPassword + "]"}
+		config[guard+"sasl.enabled.mechanisms"] = "SCRAM-SHA-512"
+		config[guard+"scram-sha-512.sasl.jaas.config"] = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+	}
+	k, err := stack.StartKafka(ctx, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { k.Close() })
+	direct, err := k.Client() // a super user: the brokers' own listener is plain
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(direct.Close)
+	g := &guarded{rig: &rig{t: t, ctx: ctx, kafka: k, admin: kadm.NewClient(direct), topic: "load"}}
+	g.must(k.CreateTopics(ctx, partitions, nil, g.topic))
+	cfg := sink.ClientConfig{Brokers: strings.Split(k.BootstrapOf("GUARDED"), ","), Log: zerolog.New(g)}
+	if strings.HasPrefix(security, "SASL") {
+		cfg.SASL = &sink.SASLConfig{Mechanism: "scram-sha-512", Username: "relay", Password: relayPassword}
+	}
+	change(&cfg)
+	g.client, err = sink.NewClient(cfg)
+	g.must(err)
+	t.Cleanup(g.client.Close)
+	g.producer = produceTo(t, g.client, func(c *sink.Config) { c.Log = cfg.Log })
+	return g
+}
+
+// run puts the load on, and asks about the topic's health as the relay does; stop ends both and counts what has arrived.
+func (g *guarded) run() (stop func()) {
+	running, end := context.WithCancel(g.ctx)
+	var all sync.WaitGroup
+	all.Go(func() { g.load(running, g.producer) })
+	all.Go(func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for running.Err() == nil {
+			g.producer.Check(running, g.topic) // what it says is what Healthy says
+			select {
+			case <-tick.C:
+			case <-running.Done():
+			}
+		}
+	})
+	return func() {
+		end()
+		all.Wait()
+		g.check()
+	}
+}
+
+// until waits for a condition, and returns for how long.
+func (g *guarded) until(what string, is func() bool) time.Duration {
+	g.t.Helper()
+	begin := time.Now()
+	for !is() {
+		if time.Since(begin) > time.Minute || g.t.Failed() {
+			ok, why := g.producer.Healthy()
+			g.t.Fatalf("not within %v: %s; healthy %v %s\n%s", time.Since(begin).Round(time.Millisecond), what, ok, why, g.logged())
+		}
+		g.wait(10 * time.Millisecond)
+	}
+	return time.Since(begin)
+}
+
+func (g *guarded) written() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.writes)
+}
+
+func (g *guarded) logged() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.log.String()
+}
+
+// flows waits until writes come through and the producer says so; it returns for how long.
+func (g *guarded) flows() time.Duration {
+	g.t.Helper()
+	before := g.written()
+	first := g.until("a write", func() bool { return g.written() > before })
+	g.until("more writes, in good health", func() bool {
+		ok, _ := g.producer.Healthy()
+		return ok && g.written() > before+50
+	})
+	return first
+}
+
+// stands breaks something, waits until the producer says that events wait, and in health or log why, and sees that nothing is written for a time.
+func (g *guarded) stands(breakIt func(), why string) {
+	g.t.Helper()
+	from := len(g.logged())
+	breakIt()
+	d := g.until("to be not ready", func() bool { ok, _ := g.producer.Healthy(); return !ok })
+	if d > 5*time.Second {
+		g.t.Errorf("ready for %v more", d)
+	}
+	named := d + g.until("a word of "+why, func() bool {
+		_, reason := g.producer.Healthy()
+		return strings.Contains(reason, "events wait") && strings.Contains(reason+g.logged()[from:], why)
+	})
+	before := g.written()
+	g.wait(2 * time.Second)
+	if ok, _ := g.producer.Healthy(); ok || g.written() != before {
+		g.t.Errorf("healthy %v, %d writes where none can be", ok, g.written()-before)
+	}
+	_, reason := g.producer.Healthy()
+	g.t.Logf("not ready after %v, with the cause after %v: %s", d.Round(time.Millisecond), named.Round(time.Millisecond), reason)
+}
+
+// longest is the longest time without an acknowledged write since a moment.
+func (g *guarded) longest(since time.Time) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	d, _ := gap(g.writes, since)
+	return d.Round(time.Millisecond)
+}
+
+// G1 G2 G5 G8: the right to write is taken away under load, then the right to know of the
+// topic at all; events wait, readiness says so, and they go on when it is given back.
+func TestG8RightsTakenAndGivenBack(t *testing.T) {
+	g := newGuarded(t, "SASL_PLAINTEXT", map[string]string{
+		"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+		"super.users":           "User:ANONYMOUS",
+	}, func(*sink.ClientConfig) {})
+	rights := func(ops ...kadm.ACLOperation) *kadm.ACLBuilder {
+		return kadm.NewACLs().Topics(g.topic).ResourcePatternType(kadm.ACLPatternLiteral).Operations(ops...).Allow("User:relay").AllowHosts("*")
+	}
+	give := func(ops ...kadm.ACLOperation) {
+		made, err := g.admin.CreateACLs(g.ctx, rights(ops...))
+		g.must(err)
+		for _, r := range made {
+			g.must(r.Err)
+		}
+	}
+	take := func(ops ...kadm.ACLOperation) {
+		gone, err := g.admin.DeleteACLs(g.ctx, rights(ops...))
+		g.must(err)
+		for _, r := range gone {
+			g.must(r.Err)
+			if len(r.Deleted) != 1 {
+				t.Fatalf("%d rights taken", len(r.Deleted))
+			}
+		}
+	}
+	give(kadm.OpWrite, kadm.OpDescribe)
+	stop := g.run()
+	g.flows()
+	for _, ops := range [][]kadm.ACLOperation{{kadm.OpWrite}, {kadm.OpWrite, kadm.OpDescribe}, {kadm.OpWrite}} {
+		begin := time.Now()
+		g.stands(func() { take(ops...) }, "TOPIC_AUTHORIZATION_FAILED")
+		give(ops...)
+		back := g.flows()
+		t.Logf("%v: the load stood for %v, and came back %v after they were given back", ops, g.longest(begin), back.Round(time.Millisecond))
+		if back > 5*time.Second {
+			t.Errorf("%v", back)
+		}
+	}
+	stop()
+}
+
+// G1 G2 G8: all sessions end every three seconds under load. They are renewed in time: no
+// connection is lost, so nothing has to be sent twice.
+func TestG8SessionsExpireUnderLoad(t *testing.T) {
+	handshakes := make(map[string]int) // by address
+	var mu sync.Mutex
+	g := newGuarded(t, "SASL_PLAINTEXT", map[string]string{
+		guard + "connections.max.reauth.ms": fmt.Sprint(sessionLife.Milliseconds()),
+	}, func(cfg *sink.ClientConfig) {
+		cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return counted{conn, func() {
+				mu.Lock()
+				defer mu.Unlock()
+				handshakes[addr]++
+			}}, nil
+		}
+	})
+	stop := g.run()
+	g.flows()
+	begin := time.Now()
+	before := len(g.logged()) // a starved broker's start is not the matter
+	mu.Lock()
+	clear(handshakes)
+	mu.Unlock()
+	g.wait(8 * sessionLife)
+	g.flows()
+	sessions := int(time.Since(begin) / sessionLife)
+	mu.Lock()
+	t.Logf("%d lifetimes, handshakes %v, the load stood for %v at most", sessions, handshakes, g.longest(begin))
+	if len(handshakes) != 3 {
+		t.Errorf("%d brokers", len(handshakes))
+	}
+	for addr, n := range handshakes {
+		if n < sessions {
+			t.Errorf("%d handshakes with %s in %d lifetimes", n, addr, sessions)
+		}
+	}
+	mu.Unlock()
+	log := g.logged()[before:]
+	stop()
+	for line := range strings.Lines(log) {
+		// We give up a broker that is starved; one that ends a session says nothing before it closes.
+		if strings.Contains(line, "connection closed") && !strings.Contains(line, "deadline exceeded") {
+			t.Errorf("a connection was lost: %s", line)
+		}
+	}
+}
+
+// counted counts the SASL handshakes that are sent; a frame's head is written in one piece.
+type counted struct {
+	net.Conn
+	handshake func()
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	if len(p) >= 6 && binary.BigEndian.Uint16(p[4:]) == uint16(protocol.SaslHandshake) && binary.BigEndian.Uint32(p) < 1<<10 {
+		c.handshake()
+	}
+	return c.Conn.Write(p)
+}
+
+// G1 G2 G8: under load the brokers get certificates of another authority and trust no other
+// any more, and the connections are cut. Where our files came late, events wait for them;
+// where they came first, nothing waits. Nobody restarts.
+func TestG8CertificatesRotatedUnderLoad(t *testing.T) {
+	dir := t.TempDir()
+	ca := []*certAuthority{newCertAuthority(t, "CA-0"), newCertAuthority(t, "CA-1"), newCertAuthority(t, "CA-2")}
+	trusted, cert, key := filepath.Join(dir, "trusted"), filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	ours := func(by *certAuthority, trust ...*certAuthority) {
+		both := by.issue("relay")
+		replace(t, trusted, bundle(trust...))
+		replace(t, cert, both)
+		replace(t, key, both)
+	}
+	theirs := func(name string, by *certAuthority, trust ...*certAuthority) map[string]string {
+		store, trusts := filepath.Join(dir, "broker-"+name), filepath.Join(dir, "trust-"+name)
+		replace(t, store, by.issue("broker"))
+		replace(t, trusts, bundle(trust...))
+		return map[string]string{guard + "ssl.keystore.location": store, guard + "ssl.truststore.location": trusts}
+	}
+	config := theirs("0", ca[0], ca[0])
+	config["ssl.keystore.type"], config["ssl.truststore.type"], config[guard+"ssl.client.auth"] = "PEM", "PEM", "required"
+	ours(ca[0], ca[0])
+	g := newGuarded(t, "SSL", config, func(cfg *sink.ClientConfig) {
+		cfg.TLS = &sink.TLSConfig{CAFile: trusted, CertFile: cert, KeyFile: key}
+	})
+	alter := func(set map[string]string) {
+		var changes []kadm.AlterConfig
+		for name, value := range set {
+			changes = append(changes, kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: &value})
+		}
+		done, err := g.admin.AlterBrokerConfigs(g.ctx, changes, 1, 2, 3)
+		g.must(err)
+		for _, r := range done {
+			g.must(r.Err)
+		}
+		// A broker answers before it has loaded the files: see what it shows.
+		store, err := tls.LoadX509KeyPair(set[guard+"ssl.keystore.location"], set[guard+"ssl.keystore.location"])
+		g.must(err)
+		for _, addr := range strings.Split(g.kafka.BootstrapOf("GUARDED"), ",") {
+			g.until("the new certificate of "+addr, func() bool { return slices.Equal(shown(addr), store.Certificate[0]) })
+		}
+	}
+	stop := g.run()
+	g.flows()
+
+	begin := time.Now()
+	alter(theirs("1", ca[1], ca[1]))
+	g.flows() // over connections that are open
+	t.Logf("the brokers have other certificates: the load stood for %v", g.longest(begin))
+	begin = time.Now()
+	g.stands(g.client.Reset, "issuer CN=CA-1")
+	ours(ca[1], ca[1])
+	back := g.flows()
+	t.Logf("our files came late: the load stood for %v, and came back %v after them", g.longest(begin), back.Round(time.Millisecond))
+	if back > 10*time.Second { // a broker that refused us is tried again after five seconds at most
+		t.Errorf("%v", back)
+	}
+
+	alter(theirs("1+2", ca[1], ca[1], ca[2]))
+	before := len(g.logged())
+	begin = time.Now()
+	ours(ca[2], ca[1], ca[2])
+	g.client.Reset()
+	g.flows()
+	alter(theirs("2", ca[2], ca[2]))
+	g.client.Reset()
+	g.flows()
+	t.Logf("our files came first: the load stood for %v", g.longest(begin))
+	if log := g.logged()[before:]; strings.Contains(log, "not trusted") || strings.Contains(log, "refused") {
+		t.Errorf("a refusal:\n%s", log)
+	}
+	stop()
+}
+
+// shown is the certificate that a TLS listener shows, nil if none.
+func shown(addr string) []byte {
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(time.Second))
+	var leaf []byte
+	looking := &tls.Config{InsecureSkipVerify: true, VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
+		leaf = raw[0]
+		return nil
+	}}
+	tls.Client(conn, looking).Handshake() // ends in a refusal: we have no certificate
+	return leaf
+}
+
+// replace changes a file in one step, as a certificate manager does.
+func replace(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// certAuthority is a CA of one test.
+type certAuthority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newCertAuthority(t *testing.T, name string) *certAuthority {
+	a := &certAuthority{t: t, key: newKey(t)}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
+	if err == nil {
+		a.cert, err = x509.ParseCertificate(der)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// bundle is what trusts all of them.
+func bundle(of ...*certAuthority) (out []byte) {
+	for _, a := range of {
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})...)
+	}
+	return out
+}
+
+// issue makes a certificate for 127.0.0.1; its key stands before it, as brokers want it.
+func (a *certAuthority) issue(name string) []byte {
+	key := newKey(a.t)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+}
