@@ -61,12 +61,15 @@ func (w *world) run() {
 func (w *world) work() bool {
 	for len(w.agenda) > 0 {
 		next := w.agenda[0]
-		w.agenda = w.agenda[1:]
-		if !w.sleep(next.at) {
+		come, goesOn := w.sleep(next.at)
+		switch {
+		case !goesOn:
 			return false
+		case come:
+			w.agenda = w.agenda[1:]
+			w.truth.held(w.plan.BufferBytes)
+			next.do()
 		}
-		w.truth.held(w.plan.BufferBytes)
-		next.do()
 	}
 	return true
 }

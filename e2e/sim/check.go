@@ -102,7 +102,7 @@ func (t *truth) held(buffer int) {
 	if e == nil || e.link == nil {
 		return
 	}
-	if n := e.link.Read() - e.offset; n > int64(buffer+readBuffer) {
+	if n := e.link.Read() - e.offset; n > int64(buffer+2*t.largest+readBuffer) {
 		t.fail("G7", "%s holds %d bytes of the stream behind event %s, the buffer being %d", e.link.From, n, e.id, buffer)
 	}
 }

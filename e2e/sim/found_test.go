@@ -40,24 +40,20 @@ func TestFound(t *testing.T) {
 			p.Ops = traffic(10, 1, 200, p.For)
 			p.Faults = []Fault{{At: 2 * time.Second, Kind: "lose next", A: 1, B: int(p.Seed)}}
 		}},
-		{"G8 not ready for ever after a save that was cut off", func(p *Plan) {
-			p.Save = 2 * time.Second
-			p.Ops = traffic(3, 1, 200, time.Second)
-			p.Faults = []Fault{{At: 1100 * time.Millisecond, Kind: "walsender terminated"}}
-		}},
 		{"G1 ready although the WAL ends before the position", func(p *Plan) {
 			p.Ops = traffic(30, 1, 200, 5*time.Second)
 			p.Faults = []Fault{{At: time.Second, Kind: "copy restored", A: 4, D: time.Millisecond, E: 5 * time.Second}}
 		}},
 		{"G8 a saver that gave up, and a deliverer that waited for it", func(p *Plan) {
 			p.Save = 2 * time.Second
-			p.Ops = traffic(200, 20, 2000, p.For)
+			p.Ops = traffic(100, 20, 2000, 5*time.Second)
 			for i := range 9 {
 				p.Faults = append(p.Faults, Fault{At: time.Duration(i+1) * time.Second, Kind: "overtaken"})
 			}
 		}},
 		{"G8 a stop while nothing can be saved", func(p *Plan) {
-			p.Ops = traffic(200, 20, 2000, p.For)
+			p.Ops = traffic(100, 20, 2000, 5*time.Second)
+			p.For = 90 * time.Second
 			p.Faults = []Fault{{At: 3 * time.Second, Kind: "disk full", D: 2 * time.Minute}, {At: 5 * time.Second, Kind: "restart"}}
 		}},
 		{"G8 a slot that fell back behind what it was trusted for", func(p *Plan) {
@@ -65,18 +61,10 @@ func TestFound(t *testing.T) {
 			p.Ops = traffic(10, 1, 200, 2*time.Second)
 			p.Faults = []Fault{{At: 3 * time.Second, Kind: "restart"}, {At: 6 * time.Second, Kind: "postgres crashes"}}
 		}},
-		{"G8 a single broker that falls silent is not weak topics", func(p *Plan) {
-			p.Brokers, p.Replication, p.MinISR = 1, 1, 1
-			p.Ops = traffic(100, 1, 200, p.For)
-			for i := range 12 {
-				p.Faults = append(p.Faults, Fault{At: time.Duration(i) * 700 * time.Millisecond, Kind: "broker mute", D: 300 * time.Millisecond},
-					Fault{At: time.Duration(i)*700*time.Millisecond + 200*time.Millisecond, Kind: "restart", E: time.Millisecond})
-			}
-		}},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(10) {
+			for seed := range uint64(6) {
 				plan := Plan{Seed: seed, Knobs: plain()}
 				s.set(&plan)
 				if res := Run(t, plan); res.Failure != nil {

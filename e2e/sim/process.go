@@ -139,6 +139,15 @@ func (p *process) stop(again time.Duration) {
 	p.stopped = true
 	p.mu.Unlock()
 	p.cancel()
+	p.w.later(2*drainTimeout, func() {
+		select {
+		case <-p.ended:
+		default:
+			if !p.isDead() {
+				p.w.fail("G8", "%s does not stop", p.name)
+			}
+		}
+	})
 }
 
 // Write takes the log.

@@ -119,6 +119,7 @@ func (t *truth) written(e *event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.byID[e.id] = e
+	t.largest = max(t.largest, e.bytes())
 }
 
 // committedTxn fixes the order.

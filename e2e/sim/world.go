@@ -121,22 +121,18 @@ func (w *world) saveDelay() time.Duration {
 	return time.Duration(w.rng.Int64N(int64(w.plan.Save)))
 }
 
-// sleep waits until a moment of the run, a failure, or the end of a relay. It reports
-// whether the run goes on.
-func (w *world) sleep(until time.Duration) bool {
+// sleep waits until a moment of the run, a failure, or the end of a relay, which puts more
+// on the agenda. It reports whether the moment has come, and whether the run goes on.
+func (w *world) sleep(until time.Duration) (come, goesOn bool) {
 	t := time.NewTimer(time.Until(w.began.Add(until)))
 	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-			return w.broken() == nil
-		case <-w.failed:
-			return false
-		case p := <-w.exits:
-			if !w.exited(p) {
-				return false
-			}
-		}
+	select {
+	case <-t.C:
+		return true, w.broken() == nil
+	case <-w.failed:
+		return false, false
+	case p := <-w.exits:
+		return false, w.exited(p)
 	}
 }
 
