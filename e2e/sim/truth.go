@@ -63,7 +63,8 @@ type truth struct {
 	logs       map[place]*plog
 	old        []*plog // of deleted topics
 
-	acks int // of records, so far
+	acks    int // of records, so far
+	largest int // bytes of an event
 
 	reigns    []*reign
 	overs     map[string]bool // processes that have ended → in good order
