@@ -7,7 +7,7 @@ FUZZTIME    ?= 20s
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build build-msk deps test test-unit test-e2e test-long lint fmt fuzz bench bench-compare demo stack compose-check clean
+.PHONY: help build build-msk deps test test-unit test-sim test-e2e test-long soak lint fmt fuzz bench bench-compare demo stack compose-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,18 +21,24 @@ build-msk: ## the same with AWS MSK IAM, which links the AWS SDK
 deps: ## install what tests and demo need (Debian, as root; else it says what)
 	@bash .ci/deps
 
-test: deps lint test-unit test-e2e ## lint, unit, wire-level and end-to-end tests with the race detector, at most 12 minutes
+test: deps lint test-unit test-sim test-e2e ## lint, unit, wire-level and end-to-end tests with the race detector, and the simulation: at most 12 minutes
 
 test-unit: ## unit and wire-level tests alone; they need no server
 	bash .ci/gotest . -race -timeout 5m ./...
 	bash .ci/gotest . -modfile=sink/msk.mod -tags msk -run MSK ./sink ./cmd/walrelay
+
+test-sim: ## 1000 seeds of the simulation, and a few planted bugs that it must find
+	bash .ci/gotest e2e -count=1 -timeout 10m ./sim
+
+soak: ## the simulation with fresh seeds for SOAK=600 seconds
+	cd e2e && SIM_SOAK=$(or $(SOAK),600) $(GO) test ./sim -run TestSoak -count=1 -timeout 0 -v
 
 test-e2e: deps build ## the end-to-end tests on a real Postgres and a real Kafka, short versions
 	bash .ci/gotest e2e -race -short -count=1 -p 1 -timeout 8m $$($(GO) -C e2e list ./... | tail -n +2)
 	WALRELAY_BIN=$(CURDIR)/bin/walrelay bash .ci/gotest e2e -short -count=1 -timeout 10m .
 
 test-long: deps build ## the end-to-end tests in full: about an hour
-	WALRELAY_LONG=1 WALRELAY_BIN=$(CURDIR)/bin/walrelay bash .ci/gotest e2e -count=1 -p 1 -timeout 3h ./...
+	SIM_MUTATIONS=all WALRELAY_LONG=1 WALRELAY_BIN=$(CURDIR)/bin/walrelay bash .ci/gotest e2e -count=1 -p 1 -timeout 3h ./...
 
 lint: ## gofmt, go vet and staticcheck, on both modules
 	@test -z "$$(gofmt -l .)" || { echo 'not formatted (make fmt):'; gofmt -l .; exit 1; }

@@ -34,7 +34,7 @@ func TestSimulation(t *testing.T) {
 	}
 	seeds := 1000
 	if testing.Short() || raceEnabled {
-		seeds = 100
+		seeds = 40
 	}
 	from, n := env("SIM_FROM", 0), env("SIM_SEEDS", seeds)
 	sweep(t, uint64(from), 3, func(i int) bool { return i < n }, nil)
