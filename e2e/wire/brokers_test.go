@@ -206,6 +206,9 @@ func (r *rig) check() {
 	r.must(err)
 	defer client.Close()
 	ends, err := r.admin.ListEndOffsets(r.ctx, r.topic)
+	for err == nil && ends.Error() != nil { // a new leader doesn't know its high watermark at once
+		ends, err = r.admin.ListEndOffsets(r.ctx, r.topic)
+	}
 	r.must(err)
 	left := int64(0)
 	got := make([][]*kgo.Record, partitions)
