@@ -306,6 +306,7 @@ func (w *world) leave(f Fault) {
 	}
 	w.truth.excuse("the table has left the publication")
 	w.pg.LeavePublication()
+	w.later(f.E/2, func() { w.do(Op{Rows: 2, Seed: w.plan.Seed ^ 0x1ea7e, Large: 200}) })
 	if f.B%2 == 0 {
 		w.later(f.E, w.pg.JoinPublication)
 	}

@@ -68,6 +68,7 @@ func TestFound(t *testing.T) {
 				plan := Plan{Seed: seed, Knobs: plain()}
 				s.set(&plan)
 				if res := Run(t, plan); res.Failure != nil {
+					caught(res.Failure, "in the scenario: "+s.name)
 					t.Fatal(fmt.Sprintf("run %d: ", seed) + report(res, 0))
 				}
 			}

@@ -64,8 +64,8 @@ func (m Mutation) caught(t *testing.T, root, dir, overlay string) string {
 	run := exec.CommandContext(ctx, binary, "-test.timeout=9m")
 	run.Dir = filepath.Join(folder, pkg)
 	if m.By == "sim" {
-		run.Args = append(run.Args, "-test.run=^TestHunt$", "-test.v")
-		run.Env = append(os.Environ(), "SIM_HUNT="+fmt.Sprint(env("SIM_HUNT", 1000)))
+		run.Args = append(run.Args, "-test.run=^(TestFound|TestHunt)$", "-test.failfast")
+		run.Env = append(os.Environ(), "SIM_HUNT="+fmt.Sprint(env("SIM_HUNT", 3000)))
 	}
 	out, err := run.CombinedOutput()
 	if err == nil {
@@ -89,6 +89,13 @@ func TestHunt(t *testing.T) {
 		t.Skip("for TestMutations")
 	}
 	sweep(t, 0, 1, func(i int) bool { return i < n }, func(i int, res *Result) {
-		fmt.Printf("hunted down: by %s after %d plans: %.150s\n", res.Failure.Rule, i+1, res.Failure.Text)
+		caught(res.Failure, fmt.Sprintf("after %d plans", i+1))
 	})
+}
+
+// caught tells TestMutations of a failure.
+func caught(f *Failure, when string) {
+	if os.Getenv("SIM_HUNT") != "" {
+		fmt.Printf("hunted down: by %s %s: %.150s\n", f.Rule, when, f.Text)
+	}
 }
