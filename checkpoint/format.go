@@ -34,6 +34,7 @@ type document struct {
 	Publication string      `json:"publication"`
 	Safe        lsn         `json:"safe"`
 	Trusted     lsn         `json:"trusted"`
+	Verified    lsn         `json:"verified"`
 	Last        docTxn      `json:"last,omitzero"`
 	Open        docProgress `json:"open,omitzero"`
 	Catalog     docCatalog  `json:"catalog"`
@@ -70,6 +71,7 @@ func encode(p Position) ([]byte, error) {
 		Publication: p.Publication,
 		Safe:        lsn(p.Safe),
 		Trusted:     lsn(p.Trusted),
+		Verified:    lsn(p.Verified),
 		Last:        docTxn{lsn(p.Last.Commit), lsn(p.Last.End), p.Last.XID, p.Last.Time.UTC(), eventID(p.Last.EventID)},
 		Open:        docProgress{lsn(p.Open.Commit), p.Open.Rows, eventID(p.Open.EventID)},
 		Catalog:     docCatalog(p.Catalog),
@@ -122,6 +124,7 @@ func decode(data []byte) (Position, error) {
 		Publication: doc.Publication,
 		Safe:        pglogrepl.LSN(doc.Safe),
 		Trusted:     pglogrepl.LSN(doc.Trusted),
+		Verified:    pglogrepl.LSN(doc.Verified),
 		Last:        Txn{pglogrepl.LSN(doc.Last.Commit), pglogrepl.LSN(doc.Last.End), doc.Last.XID, doc.Last.Time, string(doc.Last.EventID)},
 		Open:        Progress{pglogrepl.LSN(doc.Open.Commit), doc.Open.Rows, string(doc.Open.EventID)},
 		Catalog:     Catalog(doc.Catalog),

@@ -15,7 +15,7 @@ import (
 // Position says which events are delivered: every event of every transaction up
 // to and including Last, and the first Open.Rows events of the transaction Open.
 //
-// Invariant: Trusted, Last.End ≤ Safe ≤ Open.Commit (where Open is set). Only Safe is
+// Invariant: Trusted, Verified, Last.End ≤ Safe ≤ Open.Commit (where Open is set). Only Safe is
 // ever confirmed to Postgres.
 type Position struct {
 	SystemID    string // IDENTIFY_SYSTEM's systemid; an LSN means nothing without it
@@ -31,8 +31,10 @@ type Position struct {
 	// it counts as delivered, on the slot's word.
 	Trusted pglogrepl.LSN
 
-	// Catalog is what was seen of publication and table when Safe was last proven.
-	Catalog Catalog
+	// Catalog is what was seen of publication and table when everything up to Verified had
+	// been delivered. What is found to be different later may have hidden rows behind it.
+	Catalog  Catalog
+	Verified pglogrepl.LSN
 }
 
 // Txn identifies a delivered transaction well enough to recognise it when it is
@@ -123,6 +125,8 @@ func (p Position) check() error {
 		return fmt.Errorf("commit %s is past its end %s", p.Last.Commit, p.Last.End)
 	case p.Last.End > p.Safe:
 		return fmt.Errorf("last end %s is past the safe LSN %s", p.Last.End, p.Safe)
+	case p.Verified > p.Safe:
+		return fmt.Errorf("verified LSN %s is past the safe LSN %s", p.Verified, p.Safe)
 	case p.Trusted > p.Safe:
 		return fmt.Errorf("trusted LSN %s is past the safe LSN %s", p.Trusted, p.Safe)
 	case p.Open.Commit != 0 && p.Safe > p.Open.Commit:

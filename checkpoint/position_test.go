@@ -25,7 +25,7 @@ func samplePosition() Position {
 		},
 		Open:    Progress{Commit: 0x16_C0000000, Rows: 51234, EventID: "order-2"},
 		Safe:    0x16_B374D900,
-		Trusted: 0x16_B3000000,
+		Trusted: 0x16_B3000000, Verified: 0x16_B374D000,
 		Catalog: Catalog{Publication: 16390, Membership: 16391, Table: 16384},
 	}
 }
@@ -98,6 +98,7 @@ func TestG3CheckRefusesContradictions(t *testing.T) {
 		"commit past end":       func(p *Position) { p.Last.Commit = p.Last.End + 1 },
 		"end past safe":         func(p *Position) { p.Safe = p.Last.End - 1 },
 		"trusted past safe":     func(p *Position) { p.Trusted = p.Safe + 1 },
+		"verified past safe":    func(p *Position) { p.Verified = p.Safe + 1 },
 		"safe past open commit": func(p *Position) { p.Safe = p.Open.Commit + 1 },
 		"open without commit":   func(p *Position) { p.Open.Commit = 0 },
 	} {

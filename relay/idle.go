@@ -130,13 +130,12 @@ func (s *session) prove(ctx context.Context, lsn pglogrepl.LSN) error {
 	if errors.As(err, &gap) {
 		// What was confirmed since the last look may have passed rows that were not streamed.
 		now, _ := s.track.positions()
-		gap.From, gap.To = s.verified, max(now.Safe, lsn)
+		gap.From, gap.To = now.Verified, max(now.Safe, lsn)
 	}
 	if err != nil {
 		return err
 	}
-	s.verified = max(before.Safe, lsn)
-	s.track.idle(lsn)
+	s.track.verified(before.Safe, lsn)
 	return nil
 }
 

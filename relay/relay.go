@@ -73,10 +73,9 @@ type Relay struct {
 	state   state
 	metrics metrics
 
-	until    pglogrepl.LSN // cfg.Until, or the marker's end once it is emitted
-	reached  bool          // everything up to until is delivered and confirmed
-	known    bool          // track holds a position: an earlier session's, or a saved one
-	verified pglogrepl.LSN // what was delivered when the catalog was last seen to publish the outbox; the watch goroutine's during a session
+	until   pglogrepl.LSN // cfg.Until, or the marker's end once it is emitted
+	reached bool          // everything up to until is delivered and confirmed
+	known   bool          // track holds a position: an earlier session's, or a saved one
 
 	outage outage   // of the session with Postgres
 	warned []string // what was said of the catalog already
@@ -274,7 +273,7 @@ func (r *Relay) continues(ctx context.Context, pos checkpoint.Position, s *repli
 		return refuse(s.Server.WALEnd, delivered, "the server's WAL ends at %s, but events up to %s were delivered: the cluster was restored to an earlier state", s.Server.WALEnd, delivered)
 	}
 	if was, is := pos.Catalog, checkpoint.Catalog(s.Catalog); was != (checkpoint.Catalog{}) && was != is {
-		return refuse(pos.Safe, s.Server.WALEnd, "since the position was saved the publication was altered, or table or publication were replaced, or the table left the publication and came back: rows written in between may not have been streamed")
+		return refuse(pos.Verified, s.Server.WALEnd, "since the position was saved the publication was altered, or table or publication were replaced, or the table left the publication and came back: rows written in between may not have been streamed")
 	}
 	return nil
 }

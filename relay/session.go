@@ -149,7 +149,7 @@ func (s *session) begin(ctx context.Context) error {
 	}
 	pos.Timeline, pos.Catalog = s.pg.Server.Timeline, checkpoint.Catalog(s.pg.Catalog)
 	s.goal.until = s.until
-	s.verified = pos.Safe
+	pos.Verified = pos.Safe
 	s.track.start(pos)
 	s.known = true
 	s.open.reset(pos)

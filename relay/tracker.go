@@ -52,16 +52,19 @@ func (t *tracker) acked(p checkpoint.Position, bytes int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p.Safe = max(p.Safe, t.delivered.Safe) // an idle position may have come in since the batch was begun
+	p.Verified = t.delivered.Verified
 	t.delivered = p
 	t.batches++
 	t.bytes += int64(bytes)
 	t.signal()
 }
 
-// idle moves the safe LSN over WAL that was proven to hold no undelivered row.
-func (t *tracker) idle(lsn pglogrepl.LSN) {
+// verified notes up to where everything was delivered when the catalog was last seen to
+// publish the outbox; and moves the safe LSN to lsn, over WAL that holds no undelivered row.
+func (t *tracker) verified(delivered, lsn pglogrepl.LSN) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.delivered.Verified = max(delivered, lsn)
 	if lsn <= t.delivered.Safe {
 		return
 	}
