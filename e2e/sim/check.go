@@ -94,18 +94,29 @@ func (t *truth) sent(row *simpg.Row, l *simnet.Link, offset int64) {
 // readBuffer is what the relay may have read off the socket beyond what it has taken in.
 const readBuffer = 1 << 20
 
-// held checks how much of the stream a relay has taken in and not got rid of (G7).
+// held checks how much of the stream a relay has taken in and not got rid of (G7), again
+// and again: one that takes leave reads the rest without keeping it.
 func (t *truth) held(buffer int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.undelivered()
 	if e == nil || e.link == nil {
+		t.heldSince = time.Time{}
 		return
 	}
-	if n := e.link.Read() - e.offset; n > int64(buffer+2*t.largest+readBuffer) {
+	n := e.link.Read() - e.offset
+	switch {
+	case n <= int64(buffer+2*t.largest+readBuffer):
+		t.heldSince = time.Time{}
+	case t.heldSince.IsZero():
+		t.heldSince = time.Now()
+	case time.Since(t.heldSince) > takesLeave:
 		t.fail("G7", "%s holds %d bytes of the stream behind event %s, the buffer being %d", e.link.From, n, e.id, buffer)
 	}
 }
+
+// takesLeave is how long a relay may take to end a session.
+const takesLeave = 6 * time.Second
 
 // down notes that Postgres is down.
 func (t *truth) down() {

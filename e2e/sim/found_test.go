@@ -44,6 +44,10 @@ func TestFound(t *testing.T) {
 			p.Ops = traffic(30, 1, 200, 5*time.Second)
 			p.Faults = []Fault{{At: time.Second, Kind: "copy restored", A: 4, D: time.Millisecond, E: 5 * time.Second}}
 		}},
+		{"G1 the gap that a refusal names begins too late", func(p *Plan) {
+			p.Ops = traffic(40, 1, 200, p.For)
+			p.Faults = []Fault{{At: 2100 * time.Millisecond, Kind: "publication left", E: 200 * time.Millisecond}, {At: 2600 * time.Millisecond, Kind: "walsender terminated"}}
+		}},
 		{"G8 a saver that gave up, and a deliverer that waited for it", func(p *Plan) {
 			p.Save = 2 * time.Second
 			p.Ops = traffic(100, 20, 2000, 5*time.Second)

@@ -63,8 +63,9 @@ type truth struct {
 	logs       map[place]*plog
 	old        []*plog // of deleted topics
 
-	acks    int // of records, so far
-	largest int // bytes of an event
+	acks      int       // of records, so far
+	largest   int       // bytes of an event
+	heldSince time.Time // too much is held
 
 	reigns    []*reign
 	overs     map[string]bool // processes that have ended → in good order

@@ -45,6 +45,7 @@ type Network struct {
 	links     []*Link // living ones, in order of creation
 	made      uint64
 	closed    bool
+	healed    bool
 	handlers  sync.WaitGroup
 }
 
@@ -133,7 +134,11 @@ func (n *Network) Dial(ctx context.Context, from, addr string) (net.Conn, error)
 	if len(l.dooms) > 0 {
 		d := l.dooms[0]
 		l.dooms = l.dooms[1:]
-		time.AfterFunc(d.after, func() { d.do(link) })
+		time.AfterFunc(d.after, func() {
+			if !n.isHealed() {
+				d.do(link)
+			}
+		})
 	}
 	n.mu.Unlock()
 	go func() {
@@ -170,13 +175,20 @@ func (n *Network) Links(match func(*Link) bool) []*Link {
 	return out
 }
 
-// Heal takes back what Doom has in store.
+// Heal takes back what Doom has in store, for good.
 func (n *Network) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.healed = true
 	for _, l := range n.listeners {
 		l.dooms = nil
 	}
+}
+
+func (n *Network) isHealed() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.healed
 }
 
 // Close resets every link and returns when every handler has returned.
