@@ -29,9 +29,15 @@ func (w *world) analyse() (repeats int) {
 		}
 	}
 	again, by := map[int]map[*event]bool{}, map[*event]int{}
+	newest := map[place]int{} // also of logs that were deleted since
 	for _, l := range logs {
-		a := &walk{world: w, plog: l, ranks: ranks, again: again, by: by, places: seen, newest: -1}
+		n, ok := newest[l.place]
+		if !ok {
+			n = -1
+		}
+		a := &walk{world: w, plog: l, ranks: ranks, again: again, by: by, places: seen, newest: n, renewed: ok}
 		a.records()
+		newest[l.place] = a.newest
 	}
 	for i, events := range again {
 		repeats += len(events)
@@ -67,6 +73,7 @@ type walk struct {
 	again     map[int]map[*event]bool // by reign: what it repeated
 	by        map[*event]int          // who has published an event last
 	places    map[*event]place
+	renewed   bool // the topic was created anew
 }
 
 func (a *walk) records() {
@@ -119,8 +126,8 @@ func (a *walk) follows(c *copied) bool {
 	return true
 }
 
-// behind: a process whose reign is over has published all that lies between two ranks, and
-// saved it, so that a later session of this reign begins there.
+// behind: all that lies between two ranks is published and saved, by a process whose reign
+// is over, or to a topic that was deleted; a later session of this reign begins there.
 func (a *walk) behind(last, at int) bool {
 	n := 0
 	for e := range a.by {
@@ -128,7 +135,7 @@ func (a *walk) behind(last, at int) bool {
 			n++
 		}
 	}
-	return a.late != nil && n == at-last-1
+	return (a.late != nil || a.renewed) && n == at-last-1
 }
 
 // zombie is a record of a process whose reign is over: it may finish the batch that it had

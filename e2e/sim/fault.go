@@ -361,13 +361,14 @@ func (w *world) maxBytes(f Fault) {
 	for _, op := range w.plan.Ops {
 		least = max(least, op.Large+3000)
 	}
+	// What is appended, not acknowledged and too large now has to be sent again in smaller
+	// batches, which nobody can recognise.
+	w.truth.forget()
 	w.kafka.SetMaxBytes(min(least, w.plan.MaxBytes))
 	w.later(f.D, func() { w.kafka.SetMaxBytes(w.plan.MaxBytes) })
 }
 
 func (w *world) expire(Fault) {
-	w.truth.mu.Lock()
-	w.truth.expired = append(w.truth.expired, time.Now())
-	w.truth.mu.Unlock()
+	w.truth.forget()
 	w.kafka.Expire()
 }

@@ -97,7 +97,7 @@ func (t *truth) mustRefuse() string {
 	defer t.mu.Unlock()
 	for _, e := range t.byID {
 		switch {
-		case e.fate == hidden && e.commit < t.confirmed:
+		case e.fate == hidden && e.claimed && e.commit < t.confirmed:
 			return fmt.Sprintf("event %s (commit %s) was never streamed", e.id, e.commit)
 		case e.fate == lost && e.claimed:
 			return fmt.Sprintf("event %s (commit %s) was published, saved, and lost by Postgres", e.id, e.commit)
@@ -122,4 +122,11 @@ func (t *truth) diverge() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.diverged = true
+}
+
+// forget notes that the brokers can't recognise from here on what was appended before.
+func (t *truth) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.expired = append(t.expired, time.Now())
 }

@@ -39,7 +39,7 @@ type event struct {
 	acked   bool         // a broker has said so
 	link    *simnet.Link // it was sent on last
 	offset  int64        // of its first byte there
-	claimed bool         // lost, and a saved position says that it was delivered
+	claimed bool         // lost, and a saved position says that it was delivered; hidden, and there was a position that knows the catalog before
 }
 
 type fate int
@@ -141,7 +141,7 @@ func (t *truth) committedTxn(txn *simpg.Txn) {
 			e.timestamp = txn.Time.UnixMilli()
 		}
 		if e.fate = committed; !txn.Published {
-			e.fate = hidden
+			e.fate, e.claimed = hidden, t.saved != 0
 		}
 		t.order = append(t.order, e)
 	}
