@@ -105,7 +105,7 @@ type copied struct {
 
 // bytes is the least memory that the relay needs for the event.
 func (e *event) bytes() int {
-	n := 400 + len(e.key) + len(e.value)
+	n := 200 + len(e.key) + len(e.value)
 	for _, h := range e.headers {
 		n += 40 + len(h.Value)
 	}
