@@ -126,8 +126,9 @@ func (a *walk) follows(c *copied) bool {
 	return true
 }
 
-// behind: all that lies between two ranks is published and saved, by a process whose reign
-// is over, or to a topic that was deleted; a later session of this reign begins there.
+// behind: all that lies between two ranks is published: by the other process, which saved it
+// only after this one had taken over, so that its next session begins there; or to a topic
+// that was deleted.
 func (a *walk) behind(last, at int) bool {
 	n := 0
 	for e := range a.by {
@@ -135,7 +136,7 @@ func (a *walk) behind(last, at int) bool {
 			n++
 		}
 	}
-	return (a.late != nil || a.renewed) && n == at-last-1
+	return (a.plan.Standby || a.renewed) && n == at-last-1
 }
 
 // zombie is a record of a process whose reign is over: it may finish the batch that it had

@@ -56,10 +56,11 @@ func (t *truth) saving(who string, p checkpoint.Position) {
 func (t *truth) isSaved(who string, p checkpoint.Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if p.Safe < t.saved {
-		t.fail("G3", "%s replaced the saved position %s by %s", who, t.saved, p.Safe)
+	if t.last.Compare(p) > 0 {
+		t.fail("G3", "%s replaced the saved position %s + %d rows of %s by %s + %d rows of %s",
+			who, t.last.Safe, t.last.Open.Rows, t.last.Open.Commit, p.Safe, p.Open.Rows, p.Open.Commit)
 	}
-	t.saved = max(t.saved, p.Safe)
+	t.last, t.saved = p, max(t.saved, p.Safe)
 }
 
 // pendingWork says whether a committed event is not acknowledged yet.

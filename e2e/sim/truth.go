@@ -68,16 +68,17 @@ type truth struct {
 	heldSince time.Time // too much is held
 
 	reigns    []*reign
-	overs     map[string]bool // processes that have ended → in good order
-	orderly   map[string]bool // processes → whether they took leave of their last session
-	saved     pglogrepl.LSN   // highest safe LSN that is saved
-	confirmed pglogrepl.LSN   // highest that is confirmed
-	diverged  bool            // Postgres has gone back and continues with other WAL
-	lostOnes  int             // events that Postgres has lost
-	why       string          // what entitles the relay to refuse to go on
-	must      string          // what obliges it
-	expired   []time.Time     // when the brokers forgot all producer ids
-	downs     []time.Time     // when Postgres went down: its slot may have fallen back
+	overs     map[string]bool     // processes that have ended → in good order
+	orderly   map[string]bool     // processes → whether they took leave of their last session
+	last      checkpoint.Position // that was saved
+	saved     pglogrepl.LSN       // highest safe LSN that is saved
+	confirmed pglogrepl.LSN       // highest that is confirmed
+	diverged  bool                // Postgres has gone back and continues with other WAL
+	lostOnes  int                 // events that Postgres has lost
+	why       string              // what entitles the relay to refuse to go on
+	must      string              // what obliges it
+	expired   []time.Time         // when the brokers forgot all producer ids
+	downs     []time.Time         // when Postgres went down: its slot may have fallen back
 }
 
 type place struct {
