@@ -22,9 +22,12 @@ type tracker struct {
 	bytes     int64               // of the events in them
 	durable   int64               // of those whose position is saved
 	changed   chan struct{}       // closed and renewed at every change
+	pressed   chan struct{}       // one token: what is not saved will soon hold up the sink
 }
 
-func newTracker() *tracker { return &tracker{changed: make(chan struct{})} }
+func newTracker() *tracker {
+	return &tracker{changed: make(chan struct{}), pressed: make(chan struct{}, 1)}
+}
 
 func (t *tracker) signal() {
 	close(t.changed)
@@ -77,9 +80,15 @@ func (t *tracker) verified(delivered, lsn pglogrepl.LSN) {
 func (t *tracker) durablyBehind(ctx context.Context, n int) error {
 	for {
 		t.mu.Lock()
-		ok, changed := t.bytes-t.durable <= int64(max(n, 0)), t.changed
+		unsaved, changed := t.bytes-t.durable, t.changed
 		t.mu.Unlock()
-		if ok {
+		if 2*unsaved > int64(n) {
+			select {
+			case t.pressed <- struct{}{}:
+			default:
+			}
+		}
+		if unsaved <= int64(max(n, 0)) {
 			return nil
 		}
 		select {
