@@ -30,6 +30,10 @@ type Decoder struct {
 	// under whatever name it had when they were written. 0: it is known by its name alone.
 	Table uint32
 
+	// Marks are appended to the headers of each event: walrelay-replay and its like, which
+	// say why it is published. They are set before [Decoder.Start], and not changed later.
+	Marks []Header
+
 	m      *mapping
 	rel    *relation // nil before the table's Relation message
 	source []byte    // value of walrelay-source; never changed once it is set
@@ -206,7 +210,7 @@ func (d *Decoder) use(oid uint32, cols []Column) error {
 			return d.m.lost(r)
 		}
 	}
-	rel.oid = oid
+	rel.oid, rel.headers = oid, rel.headers+len(d.Marks)
 	d.rel = rel
 	if cap(d.spans) < rel.width {
 		d.spans = make([]span, rel.width)

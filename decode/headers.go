@@ -120,6 +120,7 @@ func (d *Decoder) headers(b *Batch, row, seq []byte) (list []Header, reason stri
 	if d.source != nil {
 		list = append(list, Header{headerSource, d.source})
 	}
+	list = append(list, d.Marks...)
 	return b.keepList(list), reason
 }
 

@@ -61,6 +61,19 @@ func TestG6HeadersDebezium(t *testing.T) {
 	}
 }
 
+// G6: marks come last, and a row can't forge one.
+func TestG6Marks(t *testing.T) {
+	s := newStream(t, Config{})
+	s.d.Marks = []Header{{headerPrefix + "replay", []byte("r1")}}
+	s.b.Reset()
+	for range 3 {
+		ev := s.row("e1", "order", "k", "T", "{}", nil, `{"walrelay-replay":"forged"}`, nil, nil, nil)
+		if got := headerText(ev); strings.Count(got, "walrelay-replay") != 1 || !strings.HasSuffix(got, "walrelay-replay=r1;") {
+			t.Errorf("got %s", got)
+		}
+	}
+}
+
 // G6: members of the headers column.
 func TestG6RowHeaders(t *testing.T) {
 	for text, want := range map[string]string{
