@@ -12,6 +12,7 @@ import (
 type metrics struct {
 	walEnd      atomic.Uint64 // as last asked
 	headroom    atomic.Int64  // as last asked
+	dropped     atomic.Uint64 // headers of rows that are not theirs to give
 	commitToAck prometheus.Histogram
 }
 
@@ -57,6 +58,9 @@ func (r *Relay) register(reg prometheus.Registerer) {
 				return max(time.Since(t).Seconds(), 0)
 			}
 			return 0
+		}),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "walrelay_headers_dropped_total", Help: "Headers that rows set and that are not theirs to set: left out."}, func() float64 {
+			return float64(r.metrics.dropped.Load())
 		}),
 		gauge("walrelay_connected", "1 while the side is connected and able to do its work.", prometheus.Labels{"side": "postgres"}, func() float64 {
 			return truth(r.state.isStreaming())

@@ -207,6 +207,7 @@ func (s *session) swap() {
 		s.state.flying(full.committed)
 	}
 	s.work <- full
+	s.metrics.dropped.Store(s.cfg.Decoder.DroppedHeaders)
 	for _, name := range s.cfg.Decoder.DroppedNames() {
 		s.log.Warn().Str("header", name).Msg("rows set a header that is not theirs to set; it is left out")
 	}
