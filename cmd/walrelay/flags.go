@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -24,6 +25,7 @@ type settings struct {
 	checkpoint string // path of the file; "" = none
 	http       string
 	pprof      bool
+	timeout    time.Duration // of a command that ends by itself
 
 	config    string
 	logLevel  string
@@ -119,6 +121,8 @@ func newSettings(stderr io.Writer) *settings {
 			usage: "also serve profiles of the process there, under /debug/pprof/"},
 		{group: groupRelay, name: "drain-timeout", arg: "TIME", def: "30s", set: duration(&s.relay.DrainTimeout),
 			usage: "how long a stop waits for what is in flight; 0s: as long as it takes"},
+		{group: groupRelay, name: "timeout", arg: "TIME", def: "30s", set: duration(&s.timeout),
+			usage: "when a command that ends by itself gives up; run does not"},
 		{group: groupRelay, name: "log-level", arg: "LEVEL", def: "info", set: oneOf(&s.logLevel, "trace", "debug", "info", "warn", "error"),
 			usage: "trace, debug, info, warn or error"},
 		{group: groupRelay, name: "log-format", arg: "FORMAT", def: "auto", set: oneOf(&s.logFormat, "auto", "json", "console"),

@@ -51,6 +51,7 @@ var samples = map[string][3]string{
 	"checkpoint":                     {"file:/a", "none", "file:/c"},
 	"http":                           {"off", ":9000", "[::1]:9001"},
 	"drain-timeout":                  {"1s", "2m", "0s"},
+	"timeout":                        {"1s", "2m", "5s"},
 	"log-level":                      {"debug", "warn", "error"},
 	"log-format":                     {"json", "console", "json"},
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -14,9 +13,8 @@ import (
 // setupCommand creates what run needs in Postgres.
 func setupCommand(s *settings) *cli.Command {
 	var (
-		opts    replication.SetupOptions
-		print   bool
-		timeout time.Duration
+		opts  replication.SetupOptions
+		print bool
 	)
 	return &cli.Command{
 		Name:  "setup",
@@ -25,7 +23,6 @@ func setupCommand(s *settings) *cli.Command {
 			{local: true, name: "create-table", set: boolean(&opts.CreateTable), usage: "create the outbox table too"},
 			{local: true, name: "role", arg: "NAME", set: text(&opts.Role), usage: "create a role with what run needs, and no more"},
 			{local: true, name: "print", set: boolean(&print), usage: "print the SQL; connect to nothing"},
-			{local: true, name: "timeout", arg: "TIME", def: "30s", set: duration(&timeout), usage: "give up after this time"},
 		}, s.options...)),
 		Action: func(c *cli.Context) error {
 			err := s.load(c)
@@ -42,27 +39,14 @@ func setupCommand(s *settings) *cli.Command {
 			if err := s.needPostgres(); err != nil {
 				return err
 			}
-			steps, err := setup(c.Context, timeout, s.relay.Postgres, opts)
+			var steps []replication.Step
+			err = s.within(c.Context, "setup", func(ctx context.Context) (err error) {
+				steps, err = replication.Setup(ctx, s.relay.Postgres, opts)
+				return err
+			})
 			writeSteps(c.App.Writer, steps)
 			return err
 		},
-	}
-}
-
-// setup tries again until the timeout, but only what can pass by itself.
-func setup(ctx context.Context, timeout time.Duration, cfg replication.Config, opts replication.SetupOptions) ([]replication.Step, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	for {
-		steps, err := replication.Setup(ctx, cfg, opts)
-		if exitCode(err) != exitFailed {
-			return steps, err
-		}
-		select {
-		case <-ctx.Done():
-			return steps, fmt.Errorf("setup: gave up after --timeout %s: %w", timeout, err)
-		case <-time.After(500 * time.Millisecond):
-		}
 	}
 }
 
