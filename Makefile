@@ -7,7 +7,7 @@ FUZZTIME    ?= 20s
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build build-msk deps test test-unit test-sim test-e2e test-long soak lint fmt fuzz bench bench-compare demo stack compose-check clean
+.PHONY: help build build-msk deps test test-unit test-sim test-e2e test-long soak mutations lint fmt fuzz bench bench-compare demo stack compose-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test-sim: ## 1000 seeds of the simulation, and a few planted bugs that it must f
 
 soak: ## the simulation with fresh seeds for SOAK=600 seconds
 	cd e2e && SIM_SOAK=$(or $(SOAK),600) $(GO) test ./sim -run TestSoak -count=1 -timeout 0 -v
+
+mutations: ## plant every bug of e2e/sim/mutations and print who notices, the table of DESIGN.md; MUTATIONS=part-of-a-name: these only
+	cd e2e && SIM_MUTATIONS=$(or $(MUTATIONS),all) $(GO) test ./sim -run TestMutations -count=1 -timeout 0 -v
 
 test-e2e: deps build ## the end-to-end tests on a real Postgres and a real Kafka, short versions
 	bash .ci/gotest e2e -race -short -count=1 -p 1 -timeout 8m $$($(GO) -C e2e list ./... | tail -n +2)

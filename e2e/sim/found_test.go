@@ -72,7 +72,7 @@ func TestFound(t *testing.T) {
 				plan := Plan{Seed: seed, Knobs: plain()}
 				s.set(&plan)
 				if res := Run(t, plan); res.Failure != nil {
-					caught(res.Failure, "in the scenario: "+s.name)
+					caught(res.Failure, fmt.Sprintf("scenario “%s”", s.name))
 					t.Fatal(fmt.Sprintf("run %d: ", seed) + report(res, 0))
 				}
 			}

@@ -14,13 +14,15 @@ import (
 // Mutation is a planted bug: a patch of the product, and who has to notice.
 //
 // The patch file begins with lines "# key: value": what is wrong, and by which test it is
-// to be caught: sim (the default), or the tests of a package of the product.
+// to be caught: sim (the default), or the tests of a package of the product; and the
+// scenario that has to, where there is one.
 type Mutation struct {
-	Name string
-	What string
-	By   string // "sim", or "./checkpoint"
-	file string
-	body []byte
+	Name     string
+	What     string
+	By       string // "sim", or "./checkpoint"
+	Scenario string // of TestFound; "": any, or any seed
+	file     string
+	body     []byte
 }
 
 // Mutations reads all patches in a folder.
@@ -45,6 +47,8 @@ func Mutations(dir string) ([]Mutation, error) {
 				m.What = value
 			case "by":
 				m.By = value
+			case "scenario":
+				m.Scenario = value
 			}
 		}
 		if m.What == "" {

@@ -32,6 +32,7 @@ func TestMutations(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := os.Getenv("SIM_MUTATIONS")
+	var table strings.Builder
 	for _, m := range all {
 		t.Run(m.Name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -41,9 +42,14 @@ func TestMutations(t *testing.T) {
 			}
 			switch {
 			case want == "all", want != "" && strings.Contains(m.Name, want), want == "" && slices.Contains(quick, m.Name):
-				t.Logf("%s: %s", m.What, m.caught(t, root, dir, overlay))
+				by := m.caught(t, root, dir, overlay)
+				fmt.Fprintf(&table, "| %s | %s |\n", m.What, by)
+				t.Logf("%s: %s", m.What, by)
 			}
 		})
+	}
+	if want != "" { // for DESIGN.md
+		fmt.Printf("| planted bug | caught by |\n|---|---|\n%s", table.String())
 	}
 }
 
@@ -64,7 +70,11 @@ func (m Mutation) caught(t *testing.T, root, dir, overlay string) string {
 	run := exec.CommandContext(ctx, binary, "-test.timeout=9m")
 	run.Dir = filepath.Join(folder, pkg)
 	if m.By == "sim" {
-		run.Args = append(run.Args, "-test.run=^(TestFound|TestHunt)$", "-test.failfast")
+		tests := "^(TestFound|TestHunt)$"
+		if m.Scenario != "" {
+			tests = "^TestFound$/^" + regexp.QuoteMeta(strings.ReplaceAll(m.Scenario, " ", "_")) + "$"
+		}
+		run.Args = append(run.Args, "-test.run="+tests, "-test.failfast")
 		run.Env = append(os.Environ(), "SIM_HUNT="+fmt.Sprint(env("SIM_HUNT", 3000)))
 	}
 	out, err := run.CombinedOutput()
@@ -73,10 +83,10 @@ func (m Mutation) caught(t *testing.T, root, dir, overlay string) string {
 	}
 	if m.By != "sim" {
 		if failed := regexp.MustCompile(`--- FAIL: (\S+)`).FindSubmatch(out); failed != nil {
-			return "caught by " + m.By + " " + string(failed[1])
+			return fmt.Sprintf("`%s` in `%s`", failed[1], strings.TrimPrefix(m.By, "./"))
 		}
-	} else if found := regexp.MustCompile(`hunted down: .*`).Find(out); found != nil {
-		return string(found)
+	} else if found := regexp.MustCompile(`hunted down: (.*)`).FindSubmatch(out); found != nil {
+		return string(found[1])
 	}
 	t.Fatalf("it failed otherwise: %s", out)
 	return ""
@@ -89,13 +99,13 @@ func TestHunt(t *testing.T) {
 		t.Skip("for TestMutations")
 	}
 	sweep(t, 0, 1, func(i int) bool { return i < n }, func(i int, res *Result) {
-		caught(res.Failure, fmt.Sprintf("after %d plans", i+1))
+		caught(res.Failure, fmt.Sprintf("after %d seeds", i+1))
 	})
 }
 
 // caught tells TestMutations of a failure.
 func caught(f *Failure, when string) {
 	if os.Getenv("SIM_HUNT") != "" {
-		fmt.Printf("hunted down: by %s %s: %.150s\n", f.Rule, when, f.Text)
+		fmt.Printf("hunted down: simulation, %s, %s\n", f.Rule, when)
 	}
 }
