@@ -71,6 +71,15 @@ func (d *Decoder) Check(cols []Column) error {
 // Allows says whether events may be published to a topic. Any goroutine may call it.
 func (d *Decoder) Allows(topic string) bool { return d.m.topics.refuse(topic) == "" }
 
+// Column returns the name of the column that has a role, "" where none has.
+func (d *Decoder) Column(role string) string {
+	r, ok := parseRole(role)
+	if !ok {
+		return ""
+	}
+	return d.m.columns[r].name
+}
+
 // Start begins a new stream: relations and transactions of the one before are
 // forgotten. Source is the value of the header walrelay-source; "" = no such header.
 func (d *Decoder) Start(source string) {

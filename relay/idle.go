@@ -82,6 +82,7 @@ func (s *session) watch(ctx context.Context) {
 			err = s.measure(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
+			s.state.note(err)
 			faults.begin(s.log, err).Msg("the catalog cannot be looked at: idle positions are not confirmed; trying again")
 		} else {
 			faults.over(s.log).Msg("the catalog can be looked at again")
@@ -111,6 +112,9 @@ func (s *session) probe(ctx context.Context) {
 // credentials that are refused for longer than a rotation takes.
 func (s *session) checkKafka(ctx context.Context) error {
 	err := s.cfg.Producer.Check(ctx)
+	if ctx.Err() == nil {
+		s.state.note(err)
+	}
 	weak := errors.As(err, new(*sink.WeakTopicError))
 	if weak && !s.kafkaSeen || s.kafkaRefused.ended(errors.As(err, new(*sink.AuthError))) {
 		return err

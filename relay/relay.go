@@ -71,6 +71,7 @@ type Relay struct {
 	log     zerolog.Logger
 	track   *tracker
 	state   state
+	started time.Time
 	metrics metrics
 
 	until   pglogrepl.LSN // cfg.Until, or the marker's end once it is emitted
@@ -99,7 +100,7 @@ var (
 
 // New returns a relay; [Relay.Run] does the work.
 func New(cfg Config) *Relay {
-	r := &Relay{cfg: cfg, log: cfg.Log, track: newTracker(), until: cfg.Until}
+	r := &Relay{cfg: cfg, log: cfg.Log, track: newTracker(), started: time.Now().UTC(), until: cfg.Until}
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
 	}

@@ -12,6 +12,9 @@ type state struct {
 	reason    string    // why not
 	saving    error     // why the checkpoint cannot be saved
 	oldest    time.Time // commit time of the oldest event in flight; zero: none
+
+	fault   string // the newest error of any side, also when it has passed
+	faultAt time.Time
 }
 
 func (s *state) up() {
@@ -26,6 +29,21 @@ func (s *state) lost(err error) {
 	s.streaming, s.reason = false, "stopped"
 	if err != nil {
 		s.reason = err.Error()
+		s.noteFault(err)
+	}
+}
+
+// note keeps an error that ended nothing for who asks for the newest one.
+func (s *state) note(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noteFault(err)
+}
+
+// noteFault is note under the lock.
+func (s *state) noteFault(err error) {
+	if err != nil {
+		s.fault, s.faultAt = err.Error(), time.Now()
 	}
 }
 
@@ -33,6 +51,7 @@ func (s *state) unsaved(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.saving = err
+	s.noteFault(err)
 }
 
 func (s *state) flying(oldest time.Time) {

@@ -116,7 +116,7 @@ func newSettings(stderr io.Writer) *settings {
 			shown: "file:walrelay-SLOT.checkpoint in $STATE_DIRECTORY or the working folder",
 			usage: "file:PATH, or none to trust the slot alone"},
 		{group: groupRelay, name: "http", arg: "ADDR", def: "127.0.0.1:9464", set: listenAddress(&s.http),
-			usage: "address of /metrics, /healthz and /readyz; off for none"},
+			usage: "address of /metrics, /healthz, /readyz and /status; off for none"},
 		{group: groupRelay, name: "pprof", shown: "off", set: boolean(&s.pprof),
 			usage: "also serve profiles of the process there, under /debug/pprof/"},
 		{group: groupRelay, name: "drain-timeout", arg: "TIME", def: "30s", set: duration(&s.relay.DrainTimeout),

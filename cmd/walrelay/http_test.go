@@ -10,13 +10,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+
+	"github.com/walrelay/walrelay/relay"
 )
 
 func TestRoutes(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "walrelay_test_total", Help: "h"}))
 	ok, reason := false, "not streaming"
-	server := httptest.NewServer(routes(false, registry, func() (bool, string) { return ok, reason }))
+	server := httptest.NewServer(routes(false, registry, func() relay.Live { return relay.Live{Slot: "walrelay", Ready: ok, Reason: reason} }))
 	defer server.Close()
 	ask := func(method, path string) (int, string) {
 		t.Helper()
@@ -44,6 +46,8 @@ func TestRoutes(t *testing.T) {
 		{"HEAD", "/healthz", 200, ""},
 		{"GET", "/readyz", 503, "not streaming"},
 		{"GET", "/metrics", 200, "walrelay_test_total 0"},
+		{"GET", "/status", 200, `"slot":"walrelay","ready":false,"reason":"not streaming"`},
+		{"POST", "/status", 405, ""},
 		{"POST", "/metrics", 405, ""},
 		{"DELETE", "/readyz", 405, ""},
 		{"GET", "/", 404, ""},
@@ -60,7 +64,7 @@ func TestRoutes(t *testing.T) {
 }
 
 func TestProfilesAreServedOnRequest(t *testing.T) {
-	handler := routes(true, prometheus.NewRegistry(), func() (bool, string) { return true, "" })
+	handler := routes(true, prometheus.NewRegistry(), func() relay.Live { return relay.Live{Ready: true} })
 	for path, code := range map[string]int{"/debug/pprof/": 200, "/debug/pprof/heap": 200, "/debug/pprof/cmdline": 404} {
 		answer := httptest.NewRecorder()
 		handler.ServeHTTP(answer, httptest.NewRequest("GET", path, nil))
@@ -72,7 +76,7 @@ func TestProfilesAreServedOnRequest(t *testing.T) {
 
 func TestServeHTTPStopsAndNamesATakenAddress(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	ready := func() (bool, string) { return true, "" }
+	ready := func() relay.Live { return relay.Live{Ready: true} }
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

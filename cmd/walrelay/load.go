@@ -179,16 +179,24 @@ func (s *settings) openProducer(metrics *sink.Metrics) (*sink.Producer, *sink.Cl
 	return producer, client, nil
 }
 
+// checkpointPath is where --checkpoint keeps the position; "" for none.
+func (s *settings) checkpointPath() string {
+	switch s.checkpoint {
+	case checkpointNone:
+		return ""
+	case "":
+		folder, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":") // systemd lists several with colons
+		return filepath.Join(folder, fmt.Sprintf("walrelay-%s.checkpoint", s.relay.Postgres.Slot))
+	}
+	return s.checkpoint
+}
+
 // openCheckpoint returns the store of --checkpoint, which can be written to; nil
 // for none.
 func (s *settings) openCheckpoint(ctx context.Context) (relay.Store, error) {
-	if s.checkpoint == checkpointNone {
-		return nil, nil
-	}
-	path := s.checkpoint
+	path := s.checkpointPath()
 	if path == "" {
-		folder, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":") // systemd lists several with colons
-		path = filepath.Join(folder, fmt.Sprintf("walrelay-%s.checkpoint", s.relay.Postgres.Slot))
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

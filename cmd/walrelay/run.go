@@ -46,7 +46,7 @@ func (s *settings) run(c *cli.Context) error {
 	}
 	boundHeap(s.relay.BufferBytes)
 	r := relay.New(s.relay)
-	stop, err := serveHTTP(s.http, s.pprof, metrics, r.Ready, s.log)
+	stop, err := serveHTTP(s.http, s.pprof, metrics, r.Live, s.log)
 	if err != nil {
 		return err
 	}
