@@ -47,9 +47,13 @@ type Decoder struct {
 	// column was added, is no loss of it.
 	seen [roles]pglogrepl.LSN
 
-	spans   []span // the tuple's columns, valid within one insert
-	scratch [20]byte
-	names   headerNames
+	spans []span // the tuple's columns, valid within one insert
+	names headerNames
+
+	// Headers as they are written to each event, see describe and finish.
+	position  []byte
+	tail      []byte
+	tailCount int // of the headers in both
 }
 
 // New checks a configuration; its errors are *[ConfigError].
@@ -144,6 +148,7 @@ func (d *Decoder) begin(wal []byte) error {
 	d.open = true
 	d.txn = Txn{Commit: pglogrepl.LSN(commit), XID: xid, Time: serverTime(at)}
 	d.commitMs = max(d.txn.Time.UnixMilli(), 0)
+	d.describe(d.txn.Commit)
 	return nil
 }
 
@@ -219,8 +224,9 @@ func (d *Decoder) use(oid uint32, cols []Column) error {
 			return d.m.lost(r)
 		}
 	}
-	rel.oid, rel.headers = oid, rel.headers+len(d.Marks)
+	rel.oid = oid
 	d.rel = rel
+	d.finish()
 	if cap(d.spans) < rel.width {
 		d.spans = make([]span, rel.width)
 	}

@@ -68,7 +68,7 @@ func TestG1StartForgets(t *testing.T) {
 	}
 	s.decode(wireRelation(testOID, "public", "outbox_event", defaultColumns...))
 	s.decode(row)
-	for _, h := range s.b.Events[0].Headers {
+	for _, h := range s.b.Events[0].Headers.List() {
 		if h.Key == headerSource {
 			t.Error("a source header without a source")
 		}
@@ -159,7 +159,7 @@ func TestG6ColumnsAreFoundByName(t *testing.T) {
 	}
 	s.cols = []Column{{"new", 600}, {"event_id", 2950}, {"payload", oidText}, {"aggregate_id", oidVarchar}, {"event_type", oidText}}
 	got := s.row(nil, "id", "v", "k", "T")
-	if string(got.Value) != "v" || string(got.Key) != "k" || string(got.ID) != "id" || got.Headers[1].Key != headerEventType {
+	if string(got.Value) != "v" || string(got.Key) != "k" || string(got.ID) != "id" || got.Headers.List()[1].Key != headerEventType {
 		t.Errorf("event %s", render(got))
 	}
 }

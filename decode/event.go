@@ -19,7 +19,7 @@ type Event struct {
 	Topic     string // resolved and checked against the allow-list
 	Key       []byte // Kafka key; nil = no key (an empty key is not nil)
 	Value     []byte // Kafka value, the column's bytes; nil = tombstone
-	Headers   []Header
+	Headers   Headers
 	ID        []byte // the row's event id
 	Timestamp int64  // Kafka timestamp, milliseconds since the Unix epoch
 
@@ -35,12 +35,6 @@ type Event struct {
 	// Poison is set when the row can never be published as it is. Topic, Key,
 	// Value and Headers then hold what could be decoded.
 	Poison *PoisonError
-}
-
-// Header is one Kafka record header. A nil Value is a null header.
-type Header struct {
-	Key   string
-	Value []byte
 }
 
 // Txn is a transaction as its BEGIN and COMMIT messages describe it.

@@ -39,7 +39,7 @@ func render(ev *Event) string {
 	}
 	fmt.Fprintf(&w, "seq %d topic %s key %s value %s id %s ts %d partition %d", ev.Seq, ev.Topic, bytesOf(ev.Key),
 		bytesOf(ev.Value), bytesOf(ev.ID), ev.Timestamp, ev.Partition)
-	for _, h := range ev.Headers {
+	for _, h := range ev.Headers.List() {
 		fmt.Fprintf(&w, "\n  %s=%s", h.Key, bytesOf(h.Value))
 	}
 	if ev.Poison != nil {
@@ -184,7 +184,7 @@ func asDebezium(ev *Event) string {
 		return &s
 	}
 	rec := debeziumRecord{ev.Topic, ev.Partition, ev.Timestamp, enc(ev.Key), enc(ev.Value), nil}
-	for _, h := range ev.Headers {
+	for _, h := range ev.Headers.List() {
 		if !strings.HasPrefix(h.Key, "walrelay-") {
 			rec.Headers = append(rec.Headers, [2]*string{&h.Key, enc(h.Value)})
 		}

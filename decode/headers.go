@@ -1,6 +1,11 @@
 package decode
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+)
 
 const (
 	maxRowHeaders  = 4096 // in one row's headers column
@@ -43,11 +48,10 @@ func newHeaderNames(m *mapping) headerNames {
 	return n
 }
 
-// find returns the name at a place of the object, and how many bytes of memory a
-// name takes that could not be interned.
-func (n *headerNames) find(place int, raw []byte) (name headerName, loose int) {
+// find returns the name at a place of the object.
+func (n *headerNames) find(place int, raw []byte) headerName {
 	if place < len(n.recent) && n.recent[place].text == string(raw) {
-		return n.recent[place], 0
+		return n.recent[place]
 	}
 	name, ok := n.known[string(raw)]
 	if !ok {
@@ -57,14 +61,14 @@ func (n *headerNames) find(place int, raw []byte) (name headerName, loose int) {
 			name.owner = ownerRelay
 		}
 		if len(n.known) >= maxKnownNames || len(raw) > maxKnownLength {
-			return name, len(raw)
+			return name
 		}
 		n.known[name.text] = name
 	}
 	if place < len(n.recent) {
 		n.recent[place] = name
 	}
-	return name, 0
+	return name
 }
 
 // drop notes that a row's header was left out.
@@ -84,92 +88,132 @@ func (d *Decoder) DroppedNames() []string {
 	return fresh
 }
 
-// headers makes the event's header list, in the order that the documentation
-// gives. Reason says why the headers column can't be carried; the list is then
-// without its headers.
-func (d *Decoder) headers(b *Batch, row, seq []byte) (list []Header, reason string) {
+// headers writes the event's headers to mem, in the order that the documentation
+// gives, and sets id and key where they are a header's value. Reason says why the headers
+// column can't be carried; the event is then without its headers.
+func (d *Decoder) headers(mem []byte, ev *Event, tuple []byte) (_ []byte, reason string) {
 	rel := d.rel
-	list = b.list(rel.headers)
+	start, count := len(mem), len(rel.standard)+d.tailCount
 	for i := range rel.standard {
 		h := &rel.standard[i]
-		s := null
-		if h.index >= 0 {
-			s = d.spans[h.index]
+		s := d.given(h)
+		if s.isNull() {
+			count--
+			continue
 		}
-		if s.isNull() && h.fallback >= 0 {
-			s = d.spans[h.fallback]
-		}
-		if !s.isNull() {
-			list = append(list, Header{h.name, row[s.off:s.end:s.end]})
+		mem = append(mem, h.name...)
+		mem = appendLength(mem, s.size())
+		at := len(mem)
+		mem = append(mem, tuple[s.off:s.end]...)
+		switch h.role {
+		case roleID:
+			ev.ID = mem[at:len(mem):len(mem)]
+		case roleKey:
+			ev.Key = mem[at:len(mem):len(mem)]
 		}
 	}
 	if s := d.column(roleHeaders); !s.isNull() {
-		list, reason = d.rowHeaders(b, list, s.of(row))
+		own := 0
+		mem, own, reason = d.rowHeaders(mem, s.of(tuple))
+		count += own
 	}
 	for i := range rel.extra {
 		h := &rel.extra[i]
-		s := null
-		if h.index >= 0 {
-			s = d.spans[h.index]
-		}
-		if !s.isNull() || h.nullable {
-			list = append(list, Header{h.name, s.of(row)})
+		if s := d.given(h); !s.isNull() || h.nullable {
+			mem = append(mem, h.name...)
+			mem = appendValue(mem, s.of(tuple))
+			count++
 		}
 	}
-	list = append(list, Header{headerLSN, b.lsnOf(d.txn.Commit)}, Header{headerSeq, seq[:len(seq):len(seq)]})
+	mem = append(mem, d.position...)
+	var scratch [maxDigits]byte
+	mem = appendValue(mem, strconv.AppendUint(scratch[:0], ev.Seq, 10))
+	mem = append(mem, d.tail...)
+	ev.Headers = Headers{Count: count, Wire: mem[start:len(mem):len(mem)]}
+	return mem, reason
+}
+
+// given is the column that a header's value comes from; NULL where there is none.
+func (d *Decoder) given(h *headerColumn) span {
+	s := null
+	if h.index >= 0 {
+		s = d.spans[h.index]
+	}
+	if s.isNull() && h.fallback >= 0 {
+		s = d.spans[h.fallback]
+	}
+	return s
+}
+
+// describe renders what is the same in all events of a transaction: the commit LSN with
+// the name of the header behind it.
+func (d *Decoder) describe(commit pglogrepl.LSN) {
+	var scratch [2*8 + 1]byte
+	p := appendName(d.position[:0], headerLSN)
+	p = appendValue(p, appendLSN(scratch[:0], commit))
+	d.position = appendName(p, headerSeq)
+}
+
+// finish renders what comes last in all events: source and marks.
+func (d *Decoder) finish() {
+	d.tail, d.tailCount = d.tail[:0], 2+len(d.Marks) // LSN and number come before
 	if d.source != nil {
-		list = append(list, Header{headerSource, d.source})
+		d.tail = appendValue(appendName(d.tail, headerSource), d.source)
+		d.tailCount++
 	}
-	list = append(list, d.Marks...)
-	return b.keepList(list), reason
+	for _, m := range d.Marks {
+		d.tail = appendValue(appendName(d.tail, m.Key), m.Value)
+	}
 }
 
 // rowHeaders appends the members of a headers column. Strings are given raw,
 // without their escapes, null as a null header, and anything else as JSON.
-// If the reason is not "", the column can't be carried and the list is as it was.
-func (d *Decoder) rowHeaders(b *Batch, list []Header, text []byte) (_ []Header, reason string) {
-	before := list
+// If the reason is not "", the column can't be carried and mem is as it was.
+func (d *Decoder) rowHeaders(mem, text []byte) (_ []byte, count int, reason string) {
+	before := mem
 	i := skipSpace(text, 0)
 	if i >= len(text) || text[i] != '{' {
-		return before, "the headers are not a JSON object"
+		return before, 0, "the headers are not a JSON object"
 	}
 	i = skipSpace(text, i+1)
 	if i < len(text) && text[i] == '}' {
 		i++
-	} else if list, i, reason = d.members(b, list, text, i); reason != "" {
-		return before, reason
+	} else if mem, count, i, reason = d.members(mem, text, i); reason != "" {
+		return before, 0, reason
 	}
 	if skipSpace(text, i) != len(text) {
-		return before, notJSON
+		return before, 0, notJSON
 	}
-	return list, ""
+	return mem, count, ""
 }
 
 // members appends an object's members from i on, and returns where it ends.
-func (d *Decoder) members(b *Batch, list []Header, text []byte, i int) (_ []Header, end int, reason string) {
+func (d *Decoder) members(mem, text []byte, i int) (_ []byte, count, end int, reason string) {
 	for place := 0; ; place++ {
 		if place == maxRowHeaders {
-			return list, i, "the headers are more than 4096"
+			return mem, count, i, "the headers are more than 4096"
 		}
-		name, value, next := d.member(b, place, text, i)
+		at := len(mem)
+		name, next := d.memberName(&mem, place, text, i)
+		if next >= 0 {
+			mem, next = appendMember(mem, text, next)
+		}
 		if next < 0 {
-			return list, i, notJSON
+			return mem, count, i, notJSON
 		}
 		if d.owned(name) {
 			d.DroppedHeaders++
 			d.names.drop(name.text)
+			mem = mem[:at]
 		} else {
-			if cap(list)-len(list) <= d.rel.headers {
-				list = b.grow(list, d.rel.headers+1)
-			}
-			list = append(list, Header{name.text, value})
+			count++
 		}
 		i = skipSpace(text, next)
 		if i < len(text) && text[i] == '}' {
-			return list, i + 1, ""
+			return mem, count, i + 1, ""
 		}
 		if i >= len(text) || text[i] != ',' {
-			return list, i, notJSON
+			return mem, count, i, notJSON
 		}
 		i = skipSpace(text, i+1)
 	}
@@ -177,44 +221,57 @@ func (d *Decoder) members(b *Batch, list []Header, text []byte, i int) (_ []Head
 
 const notJSON = "the headers are not legal JSON"
 
-// member reads the name and value that begin at i; next < 0 = they are not JSON.
-func (d *Decoder) member(b *Batch, place int, text []byte, i int) (name headerName, value []byte, next int) {
+// memberName appends the name that begins at i, and returns where its value
+// begins; next < 0 = this is not JSON.
+func (d *Decoder) memberName(mem *[]byte, place int, text []byte, i int) (name headerName, next int) {
 	if i >= len(text) || text[i] != '"' {
-		return name, nil, -1
+		return name, -1
 	}
 	end, escaped := skipString(text, i+1)
 	if end < 0 {
-		return name, nil, -1
+		return name, -1
 	}
-	raw := b.unquote(text[i+1:end-1], escaped)
-	if i = skipColon(text, end); i < 0 || i >= len(text) {
-		return name, nil, -1
+	var raw []byte
+	*mem, raw = appendString(*mem, text[i+1:end-1], escaped)
+	if next = skipColon(text, end); next >= len(text) {
+		return name, -1
 	}
-	if text[i] == '"' {
-		if next, escaped = skipString(text, i+1); next < 0 {
-			return name, nil, -1
-		}
-		value = b.unquote(text[i+1:next-1], escaped)
-	} else {
-		if next = skipValue(text, i, 2); next < 0 {
-			return name, nil, -1
-		}
-		if text[i] != 'n' { // null
-			value = text[i:next:next]
-		}
-	}
-	name, loose := d.names.find(place, raw)
-	b.used.loose += loose
-	return name, value, next
+	return d.names.find(place, raw), next
 }
 
-// unquote returns a string's content. Only one with escapes is copied.
-func (b *Batch) unquote(raw []byte, escaped bool) []byte {
-	if !escaped {
-		return raw[:len(raw):len(raw)]
+// appendMember appends the value that begins at i, and returns where it ends; next < 0 = it
+// is not JSON.
+func appendMember(mem, text []byte, i int) (_ []byte, next int) {
+	if text[i] == '"' {
+		end, escaped := skipString(text, i+1)
+		if end >= 0 {
+			mem, _ = appendString(mem, text[i+1:end-1], escaped)
+		}
+		return mem, end
 	}
-	dst := unescape(b.alloc(len(raw))[:0], raw)
-	return dst[:len(dst):len(dst)]
+	end := skipValue(text, i, 2)
+	switch {
+	case end < 0:
+	case text[i] == 'n': // null
+		mem = appendValue(mem, nil)
+	default:
+		mem = appendValue(mem, text[i:end])
+	}
+	return mem, end
+}
+
+// appendString appends the content of a JSON string behind its length, and returns it.
+func appendString(mem, raw []byte, escaped bool) (_, content []byte) {
+	at := len(mem)
+	mem = appendValue(mem, raw)
+	from := at + lengthSize(len(raw))
+	if !escaped {
+		return mem, mem[from:]
+	}
+	content = unescape(mem[from:from], raw) // never longer than raw
+	short := lengthSize(len(content))
+	mem = append(appendLength(mem[:at], len(content)), content...) // moves it forward, if at all
+	return mem, mem[at+short:]
 }
 
 // owned says whether the current row's header of that name comes from elsewhere.

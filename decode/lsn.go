@@ -2,17 +2,6 @@ package decode
 
 import "github.com/jackc/pglogrepl"
 
-// lsnOf is the commit LSN as text. It is written once for a transaction's events.
-func (b *Batch) lsnOf(commit pglogrepl.LSN) []byte {
-	if b.lsnText == nil || b.lsn != commit {
-		var scratch [2*8 + 1]byte
-		text := appendLSN(scratch[:0], commit)
-		b.lsn, b.lsnText = commit, b.alloc(len(text))
-		copy(b.lsnText, text)
-	}
-	return b.lsnText
-}
-
 // appendLSN writes an LSN as Postgres prints it: 16/B374D848.
 func appendLSN(dst []byte, lsn pglogrepl.LSN) []byte {
 	dst = appendHex(dst, uint32(lsn>>32))

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,14 +20,15 @@ type relation struct {
 	index    [roles]int // of each role's column; -1 = the role is off
 	standard []headerColumn
 	extra    []headerColumn
-	headers  int // header list's length at most, without those of the headers column
+	fixed    int // bytes of the headers' names and lengths at most
 
 	bytea bool     // the payload is bytea
 	clock clockFmt // of the timestamp role's column
 }
 
 type headerColumn struct {
-	name     string
+	name     []byte // behind its length
+	role     role   // of a standard header
 	index    int
 	fallback int  // the column to take where that one is NULL or absent; -1 = none
 	nullable bool // NULL gives a null header, not none
@@ -64,7 +66,7 @@ func (m *mapping) resolve(cols []Column) (*relation, error) {
 			fallback = rel.index[roleID]
 		}
 		if i := rel.index[h.role]; i >= 0 || fallback >= 0 {
-			rel.standard = append(rel.standard, headerColumn{name: h.name, index: i, fallback: fallback})
+			rel.standard = append(rel.standard, headerColumn{name: appendName(nil, h.name), role: h.role, index: i, fallback: fallback})
 		}
 	}
 	for _, h := range m.extra {
@@ -75,9 +77,11 @@ func (m *mapping) resolve(cols []Column) (*relation, error) {
 				return nil, err
 			}
 		}
-		rel.extra = append(rel.extra, headerColumn{name: h.name, index: i, nullable: m.debezium && h.column != ""})
+		rel.extra = append(rel.extra, headerColumn{name: appendName(nil, h.name), index: i, fallback: -1, nullable: m.debezium && h.column != ""})
 	}
-	rel.headers = len(rel.standard) + len(rel.extra) + 3 // lsn, seq, source
+	for _, h := range slices.Concat(rel.standard, rel.extra) {
+		rel.fixed += len(h.name) + binary.MaxVarintLen32
+	}
 	rel.read(cols, m.debezium)
 	return rel, nil
 }

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"math"
-	"strconv"
+	"strings"
 )
 
 // span is a column's value within a tuple; off < 0 is NULL.
@@ -13,6 +13,7 @@ type span struct{ off, end int }
 var null = span{-1, -1}
 
 func (s span) isNull() bool { return s.off < 0 }
+func (s span) size() int    { return s.end - s.off }
 
 // of returns the value's bytes; nil for NULL, and not nil for an empty value.
 func (s span) of(tuple []byte) []byte {
@@ -24,8 +25,9 @@ func (s span) of(tuple []byte) []byte {
 
 const tupleAt = 8 // in an Insert message: type, relation oid, 'N', number of columns
 
-// insert reads an Insert message. The tuple is checked and split where it lies,
-// then copied once, as a whole; key, value and headers are slices of the copy.
+// insert reads an Insert message. The tuple is checked and split where it lies; then
+// the value and the headers are written side by side into the batch's memory. Id and key
+// are, as a rule, the values of their headers.
 func (d *Decoder) insert(wal []byte, b *Batch) (Kind, error) {
 	if len(wal) < tupleAt {
 		return Other, protocolError(wal, len(wal), "the message is cut short")
@@ -52,45 +54,76 @@ func (d *Decoder) insert(wal []byte, b *Batch) (Kind, error) {
 		return Other, err
 	}
 	before := b.used
-	seq := strconv.AppendUint(d.scratch[:0], d.txn.Rows, 10)
-	row := b.alloc(len(tuple) + len(seq))
-	copy(row[copy(row, tuple):], seq)
-	value := d.column(rolePayload).of(row)
-	if d.rel.bytea && value != nil {
-		if value, err = d.unhex(value, d.column(rolePayload).of(tuple)); err != nil {
-			b.release(before)
-			return Other, err
-		}
+	room := d.room(tuple)
+	mem, value, err := d.value(b.alloc(room), tuple)
+	if err != nil {
+		b.release(before)
+		return Other, err
 	}
 	ev := b.add(before)
-	ev.Key = d.column(roleKey).of(row)
-	ev.Value = value
-	ev.ID = d.column(roleID).of(row)
-	ev.Timestamp = ms
-	ev.Partition = -1
-	ev.Commit = d.txn.Commit
-	ev.Seq = d.txn.Rows
-	ev.Poison = nil
+	*ev = Event{Value: value, Timestamp: ms, Partition: -1, Commit: d.txn.Commit, Seq: d.txn.Rows}
+	mem, reason := d.headers(mem, ev, tuple)
+	if ev.Key == nil {
+		mem, ev.Key = keep(mem, d.column(roleKey).of(tuple))
+	}
+	b.keep(room, mem)
 	d.txn.Rows++
 
 	if ev.ID == nil {
 		d.poison(b, ev, "the event id is NULL")
 	}
-	topic, reason := d.topic(row)
+	topic, refused := d.topic(tuple)
 	ev.Topic = topic
-	if reason != "" {
-		d.poison(b, ev, reason).BadTopic = true
+	if refused != "" {
+		d.poison(b, ev, refused).BadTopic = true
 	}
 	if s := d.column(rolePartition); !s.isNull() {
-		if ev.Partition, reason = partition(s.of(row)); reason != "" {
-			d.poison(b, ev, reason)
+		if ev.Partition, refused = partition(s.of(tuple)); refused != "" {
+			d.poison(b, ev, refused)
 		}
 	}
-	ev.Headers, reason = d.headers(b, row, row[len(tuple):])
 	if reason != "" {
 		d.poison(b, ev, reason)
 	}
 	return Row, nil
+}
+
+// keep appends p to mem and returns it there; nil stays nil.
+func keep(mem, p []byte) (_, kept []byte) {
+	if p == nil {
+		return mem, nil
+	}
+	at := len(mem)
+	mem = append(mem, p...)
+	return mem, mem[at:len(mem):len(mem)]
+}
+
+// room is how much memory the current row takes at most: each column once, and again what
+// may be given twice.
+func (d *Decoder) room(tuple []byte) int {
+	rel := d.rel
+	n := len(tuple) + rel.fixed + len(d.position) + len(d.tail) + maxDigits + 1 + d.column(roleID).size() + d.column(roleKey).size()
+	for i := range rel.extra {
+		n += d.given(&rel.extra[i]).size()
+	}
+	if s := d.column(roleHeaders); !s.isNull() {
+		// Lengths in their wire form take no more than quotes and punctuation in JSON, unless
+		// a name or a value has 8 KiB or more.
+		n += s.size()/1024 + 16
+	}
+	return n
+}
+
+const maxDigits = 20 // of a 64-bit number
+
+// value writes the payload to mem.
+func (d *Decoder) value(mem, tuple []byte) (_, value []byte, err error) {
+	text := d.column(rolePayload).of(tuple)
+	if d.rel.bytea && text != nil {
+		return d.unhex(mem, text)
+	}
+	mem, value = keep(mem, text)
+	return mem, value, nil
 }
 
 // split finds the columns of a TupleData, relative to its first column.
@@ -160,17 +193,18 @@ func (d *Decoder) timestamp(tuple []byte) (int64, error) {
 	return ms, nil
 }
 
-// unhex decodes a bytea's text into dst and returns as much of dst as it takes.
-func (d *Decoder) unhex(dst, text []byte) ([]byte, error) {
+// unhex writes what a bytea's text stands for to mem.
+func (d *Decoder) unhex(mem, text []byte) (_, value []byte, err error) {
 	if len(text) < 2 || text[0] != '\\' || text[1] != 'x' {
-		return nil, d.m.missing("role payload", d.m.columns[rolePayload].name,
+		return mem, nil, d.m.missing("role payload", d.m.columns[rolePayload].name,
 			"does not come in hex form", "bytea_output must be hex for the relay's role and database")
 	}
-	n, err := hex.Decode(dst, text[2:])
+	at := len(mem)
+	mem, err = hex.AppendDecode(mem, text[2:])
 	if err != nil {
-		return nil, &ProtocolError{Type: 'I', Offset: tupleAt, Reason: "a bytea that is not hex digits"}
+		return mem, nil, &ProtocolError{Type: 'I', Offset: tupleAt, Reason: "a bytea that is not hex digits"}
 	}
-	return dst[:n:n], nil
+	return mem, mem[at:len(mem):len(mem)], nil
 }
 
 // topic is where the row asks to go: its topic column, else the template. The
@@ -179,6 +213,9 @@ func (d *Decoder) topic(row []byte) (topic, reason string) {
 	t := &d.m.topics
 	if s := d.column(roleTopic); s.end > s.off {
 		return t.intern(row[s.off:s.end])
+	}
+	if d.sameTopic(row) {
+		return t.last, ""
 	}
 	name := t.scratch[:0]
 	for i := range t.parts {
@@ -195,6 +232,29 @@ func (d *Decoder) topic(row []byte) (topic, reason string) {
 		name = append(name, row[s.off:min(s.end, s.off+maxTopic+1)]...)
 	}
 	return t.intern(name)
+}
+
+// sameTopic reports whether the template gives the topic of the row before, which it
+// finds out without writing the name.
+func (d *Decoder) sameTopic(row []byte) bool {
+	t := &d.m.topics
+	rest := t.last
+	for i := range t.parts {
+		p := &t.parts[i]
+		if p.literal != "" {
+			if !strings.HasPrefix(rest, p.literal) {
+				return false
+			}
+			rest = rest[len(p.literal):]
+			continue
+		}
+		s := d.column(p.role)
+		if s.isNull() || len(rest) < s.size() || rest[:s.size()] != string(row[s.off:s.end]) {
+			return false
+		}
+		rest = rest[s.size():]
+	}
+	return rest == "" && t.last != ""
 }
 
 // partition reads the partition role's column.

@@ -54,7 +54,7 @@ func TestG6Poison(t *testing.T) {
 			s.row(values(c.row)...)
 			s.row(values(nil)...)
 			ev, next := &s.b.Events[0], &s.b.Events[1]
-			if next.Poison != nil || len(next.Headers) != 8 {
+			if next.Poison != nil || next.Headers.Count != 8 {
 				t.Errorf("the next event is %s", render(next))
 			}
 			p := ev.Poison
@@ -64,7 +64,7 @@ func TestG6Poison(t *testing.T) {
 			if p.Reason != c.reason || p.BadTopic != c.badTopic || ev.Topic != c.topic || p.EventID != string(ev.ID) || p.Commit != ev.Commit || p.Seq != 0 {
 				t.Errorf("%+v, topic %q", p, ev.Topic)
 			}
-			if string(ev.Key) != "k" || string(ev.Value) != "{}" || ev.Partition != -1 || ev.Headers[len(ev.Headers)-3].Key != headerLSN {
+			if string(ev.Key) != "k" || string(ev.Value) != "{}" || ev.Partition != -1 || ev.Headers.List()[ev.Headers.Count-3].Key != headerLSN {
 				t.Errorf("the event is %s", render(ev))
 			}
 			if strings.Contains(p.Error(), "{}") || !strings.Contains(p.Error(), p.Commit.String()) {
@@ -144,7 +144,7 @@ func TestG6Bytea(t *testing.T) {
 	cols := slices.Clone(defaultColumns)
 	cols[4].Type = oidBytea
 	s := newStream(t, Config{}, cols...)
-	if ev := s.row(values(map[string]any{"payload": `\x00fF10`})...); string(ev.Value) != "\x00\xff\x10" || string(ev.Headers[0].Value) != "e1" {
+	if ev := s.row(values(map[string]any{"payload": `\x00fF10`})...); string(ev.Value) != "\x00\xff\x10" || string(ev.Headers.List()[0].Value) != "e1" {
 		t.Errorf("event %s", render(ev))
 	}
 	if ev := s.row(values(map[string]any{"payload": `\x`})...); ev.Value == nil || len(ev.Value) != 0 {

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"bytes"
 	"strconv"
 	"strings"
 	"time"
@@ -30,10 +31,10 @@ func (p *Producer) park(pr *Prepared, i int, reason string) {
 	d.event.Topic = p.deadLetterTopic(ev.Topic)
 	d.event.Partition = -1 // what the row chose is meant for its own topic
 	d.event.Poison = nil
-	h := append([]decode.Header(nil), ev.Headers...)
-	add := func(key string, value []byte) {
-		if !hasHeader(h, key) {
-			h = append(h, decode.Header{Key: key, Value: value})
+	h := ev.Headers
+	add := func(name string, value []byte) {
+		if !hasHeader(h, name) {
+			h.Add(name, value)
 		}
 	}
 	if ev.ID != nil {
@@ -43,9 +44,9 @@ func (p *Producer) park(pr *Prepared, i int, reason string) {
 		add("walrelay-lsn", []byte(ev.Commit.String()))
 		add("walrelay-seq", strconv.AppendUint(nil, ev.Seq, 10))
 	}
-	d.event.Headers = append(h,
-		decode.Header{Key: "walrelay-error", Value: []byte(reason)},
-		decode.Header{Key: "walrelay-original-topic", Value: []byte(ev.Topic)})
+	h.Add("walrelay-error", []byte(reason))
+	h.Add("walrelay-original-topic", []byte(ev.Topic))
+	d.event.Headers = h
 	if pr.parked == nil {
 		pr.parked = make(map[int]*deadLetter)
 		p.log.Warn().Str("event_id", string(ev.ID)).Stringer("lsn", ev.Commit).Uint64("seq", ev.Seq).
@@ -62,18 +63,18 @@ func (d *deadLetter) slim() bool {
 	ev := &d.event
 	switch d.dieted {
 	case 1:
-		ev.Headers = append(ev.Headers, omitted("walrelay-value-omitted", ev.Value))
+		ev.Headers.Add("walrelay-value-omitted", size(ev.Value))
 		ev.Value = nil
 	case 2:
-		kept := ev.Headers[:0:0]
-		for _, h := range ev.Headers {
-			if h.Key == "event-id" || strings.HasPrefix(h.Key, "walrelay-") {
-				kept = append(kept, h)
+		var kept decode.Headers
+		for name, value := range ev.Headers.All() {
+			if string(name) == "event-id" || bytes.HasPrefix(name, []byte("walrelay-")) {
+				kept.Add(string(name), value)
 			}
 		}
 		ev.Headers = kept
 	case 3:
-		ev.Headers = append(ev.Headers, omitted("walrelay-key-omitted", ev.Key))
+		ev.Headers.Add("walrelay-key-omitted", size(ev.Key))
 		ev.Key = nil
 	default:
 		return false
@@ -87,7 +88,7 @@ func (pr *Prepared) redate(b *batch) bool {
 	changed := false
 	for _, i := range pr.members(b) {
 		if ev, d := pr.event(i); !d.redated {
-			ev.Headers = append(ev.Headers, decode.Header{Key: "walrelay-original-timestamp", Value: strconv.AppendInt(nil, ev.Timestamp, 10)})
+			ev.Headers.Add("walrelay-original-timestamp", strconv.AppendInt(nil, ev.Timestamp, 10))
 			ev.Timestamp = time.Now().UnixMilli()
 			d.redated, changed = true, true
 		}
@@ -95,14 +96,12 @@ func (pr *Prepared) redate(b *batch) bool {
 	return changed
 }
 
-// omitted says how many bytes are not there, so that nobody takes the record for a tombstone.
-func omitted(name string, p []byte) decode.Header {
-	return decode.Header{Key: name, Value: strconv.AppendInt(nil, int64(len(p)), 10)}
-}
+// size says how many bytes are not there, so that nobody takes the record for a tombstone.
+func size(p []byte) []byte { return strconv.AppendInt(nil, int64(len(p)), 10) }
 
-func hasHeader(headers []decode.Header, key string) bool {
-	for i := range headers {
-		if headers[i].Key == key {
+func hasHeader(headers decode.Headers, name string) bool {
+	for have := range headers.All() {
+		if string(have) == name {
 			return true
 		}
 	}

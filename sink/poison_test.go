@@ -294,7 +294,7 @@ func TestG1DeadLetterIsMadeToFit(t *testing.T) {
 				events := numbered("a", 6, 2)
 				large(&events[3], 60000)
 				events[3].Key = bytes.Repeat([]byte("k"), 1000)
-				events[3].Headers = []decode.Header{{Key: "event-id", Value: []byte("event-3")}, {Key: "note", Value: bytes.Repeat([]byte("n"), 8000)}}
+				events[3].Headers = decode.NewHeaders(decode.Header{Key: "event-id", Value: []byte("event-3")}, decode.Header{Key: "note", Value: bytes.Repeat([]byte("n"), 8000)})
 				p, _ := newTestProducer(t, f, Config{Poison: PoisonDeadLetter})
 				if n, err := p.Write(t.Context(), events); n != 6 || err != nil {
 					t.Fatal(n, err)

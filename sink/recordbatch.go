@@ -76,13 +76,8 @@ func nextSequence(s, n int32) int32 {
 
 // recordSize returns the size of a record without its length prefix.
 func recordSize(ev *decode.Event, time, offset int64) int {
-	n := 1 + varintSize(time) + varintSize(offset) + varintSize(int64(len(ev.Headers)))
-	n += bytesSize(ev.Key) + bytesSize(ev.Value)
-	for i := range ev.Headers {
-		h := &ev.Headers[i]
-		n += varintSize(int64(len(h.Key))) + len(h.Key) + bytesSize(h.Value)
-	}
-	return n
+	return 1 + varintSize(time) + varintSize(offset) + bytesSize(ev.Key) + bytesSize(ev.Value) +
+		varintSize(int64(ev.Headers.Count)) + len(ev.Headers.Wire)
 }
 
 // appendRecord appends the record of ev, size being its recordSize.
@@ -93,14 +88,8 @@ func appendRecord(b []byte, size int, ev *decode.Event, time, offset int64) []by
 	b = appendVarint(b, offset)
 	b = appendBytes(b, ev.Key)
 	b = appendBytes(b, ev.Value)
-	b = appendVarint(b, int64(len(ev.Headers)))
-	for i := range ev.Headers {
-		h := &ev.Headers[i]
-		b = appendVarint(b, int64(len(h.Key)))
-		b = append(b, h.Key...)
-		b = appendBytes(b, h.Value)
-	}
-	return b
+	b = appendVarint(b, int64(ev.Headers.Count))
+	return append(b, ev.Headers.Wire...)
 }
 
 // appendVarint appends v in zigzag encoding, seven bits a byte.

@@ -42,7 +42,7 @@ func sealed(pr *Prepared, id identity, sequence int32) [][]byte {
 func vectors() map[string][]decode.Event {
 	const at = 1700000000000
 	ev := func(time int64, key, value []byte, headers ...decode.Header) decode.Event {
-		return decode.Event{Topic: "t", Key: key, Value: value, Timestamp: time, Headers: headers, Partition: -1}
+		return decode.Event{Topic: "t", Key: key, Value: value, Timestamp: time, Headers: decode.NewHeaders(headers...), Partition: -1}
 	}
 	many := make([]decode.Event, 200)
 	for i := range many {
@@ -113,7 +113,7 @@ func quote(p []byte) string {
 
 func recordOf(ev *decode.Event) record {
 	var h strings.Builder
-	for _, kv := range ev.Headers {
+	for _, kv := range ev.Headers.List() {
 		fmt.Fprintf(&h, "%q=%s ", kv.Key, quote(kv.Value))
 	}
 	return record{time: ev.Timestamp, key: quote(ev.Key), value: quote(ev.Value), headers: h.String()}
@@ -144,7 +144,7 @@ func readBatches(set []byte) (records []record, heads []*protocol.RecordBatch, e
 				return nil, nil, err
 			}
 			for _, h := range r.Headers {
-				ev.Headers = append(ev.Headers, decode.Header{Key: h.Key, Value: h.Value})
+				ev.Headers.Add(h.Key, h.Value)
 			}
 			got := recordOf(&ev)
 			got.offset = r.Offset
@@ -173,9 +173,9 @@ func randomEvents(rng *rand.Rand, n int, topics ...string) []decode.Event {
 			ID: fmt.Append(nil, "event-", i), Timestamp: 1700000000000 + rng.Int64N(1000) - 500, Partition: -1,
 			Commit: 0x100, Seq: uint64(i),
 		}
-		events[i].Headers = append(events[i].Headers, decode.Header{Key: "event-id", Value: events[i].ID})
+		events[i].Headers.Add("event-id", events[i].ID)
 		for range rng.IntN(4) {
-			events[i].Headers = append(events[i].Headers, decode.Header{Key: "h" + fmt.Sprint(rng.IntN(99)), Value: blob(30)})
+			events[i].Headers.Add("h"+fmt.Sprint(rng.IntN(99)), blob(30))
 		}
 	}
 	return events
@@ -254,11 +254,11 @@ func BenchmarkEncodeRecordBatch(b *testing.B) {
 				events[i] = decode.Event{
 					Topic: "outbox.event.order", Key: fmt.Append(nil, "order-", i%977), Value: bytes.Repeat([]byte("x"), 330),
 					ID: id, Timestamp: 1700000000000 + int64(i/10), Partition: -1, Commit: 1, Seq: uint64(i),
-					Headers: []decode.Header{
-						{Key: "event-id", Value: id}, {Key: "event-type", Value: []byte("OrderPlaced")},
-						{Key: "walrelay-lsn", Value: []byte("16/B374D848")}, {Key: "walrelay-seq", Value: []byte("12")},
-						{Key: "walrelay-source", Value: []byte("0a1b2c3d")},
-					},
+					Headers: decode.NewHeaders(
+						decode.Header{Key: "event-id", Value: id}, decode.Header{Key: "event-type", Value: []byte("OrderPlaced")},
+						decode.Header{Key: "walrelay-lsn", Value: []byte("16/B374D848")}, decode.Header{Key: "walrelay-seq", Value: []byte("12")},
+						decode.Header{Key: "walrelay-source", Value: []byte("0a1b2c3d")},
+					),
 				}
 			}
 			p := knows(b, Config{}, "outbox.event.order", partitions)

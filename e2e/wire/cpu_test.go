@@ -44,7 +44,7 @@ func BenchmarkCPU(b *testing.B) {
 	for i := range events {
 		events[i] = decode.Event{
 			Topic: "walrelay", Key: fmt.Appendf(nil, "%012d", i), Value: body, Partition: -1, Timestamp: time.Now().UnixMilli(),
-			Headers: []decode.Header{{Key: "event-id", Value: fmt.Appendf(nil, "%012d", i)}, {Key: "walrelay-lsn", Value: []byte("16/B374D848")}},
+			Headers: decode.NewHeaders(decode.Header{Key: "event-id", Value: fmt.Appendf(nil, "%012d", i)}, decode.Header{Key: "walrelay-lsn", Value: []byte("16/B374D848")}),
 		}
 	}
 	// report prints what the clock and the kernel say about n records.
@@ -107,8 +107,8 @@ func BenchmarkCPU(b *testing.B) {
 		measure(b, func(n int) {
 			for i := range n {
 				ev := &events[i%len(events)]
-				r := &kgo.Record{Key: ev.Key, Value: ev.Value, Headers: make([]kgo.RecordHeader, len(ev.Headers))}
-				for j, h := range ev.Headers {
+				r := &kgo.Record{Key: ev.Key, Value: ev.Value, Headers: make([]kgo.RecordHeader, ev.Headers.Count)}
+				for j, h := range ev.Headers.List() {
 					r.Headers[j] = kgo.RecordHeader{Key: h.Key, Value: h.Value}
 				}
 				client.Produce(ctx, r, func(_ *kgo.Record, err error) {
@@ -132,8 +132,8 @@ func BenchmarkCPU(b *testing.B) {
 				messages = messages[:0]
 				for ; len(messages) < cap(messages) && i < n; i++ {
 					ev := &events[i%len(events)]
-					m := kafka.Message{Key: ev.Key, Value: ev.Value, Headers: make([]kafka.Header, len(ev.Headers))}
-					for j, h := range ev.Headers {
+					m := kafka.Message{Key: ev.Key, Value: ev.Value, Headers: make([]kafka.Header, ev.Headers.Count)}
+					for j, h := range ev.Headers.List() {
 						m.Headers[j] = kafka.Header{Key: h.Key, Value: h.Value}
 					}
 					messages = append(messages, m)

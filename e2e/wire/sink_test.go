@@ -41,7 +41,7 @@ func outbox(topic string, first, n int) []decode.Event {
 		id := fmt.Append(nil, "event-", first+i)
 		events[i] = decode.Event{
 			Topic: topic, Key: fmt.Append(nil, "key-", (first+i)%17), Value: fmt.Append(nil, first+i),
-			Headers: []decode.Header{{Key: "event-id", Value: id}, {Key: "null"}},
+			Headers: decode.NewHeaders(decode.Header{Key: "event-id", Value: id}, decode.Header{Key: "null"}),
 			ID:      id, Timestamp: time.Now().UnixMilli(), Partition: -1, Commit: 0x1000, Seq: uint64(first + i),
 		}
 	}
