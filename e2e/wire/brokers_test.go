@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -63,6 +64,7 @@ func newRig(t *testing.T) (r *rig, stop func()) {
 	for i := range partitions {
 		all.Go(func() { r.probe(running, int32(i)) })
 	}
+	r.eventually(time.Minute, "the load runs", func() bool { return r.written() > 100 })
 	return r, func() {
 		end()
 		all.Wait()
@@ -89,6 +91,12 @@ func (r *rig) wait(d time.Duration) {
 	case <-r.ctx.Done():
 		r.t.Fatal("out of time")
 	}
+}
+
+func (r *rig) written() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.writes)
 }
 
 // load writes batches until running ends; the last one is finished.
@@ -138,23 +146,57 @@ func (r *rig) probe(running context.Context, partition int32) {
 	}
 }
 
-// gap is the end of the longest time without an entry after a moment.
-func gap(times []time.Time, after time.Time) (longest time.Duration, end time.Time) {
+// pause is how long something stood, and when it began to go on.
+type pause struct {
+	long time.Duration
+	end  time.Time
+}
+
+// pauses are the times without an entry for more than half a second after a moment.
+func pauses(times []time.Time, after time.Time) (list []pause) {
 	last := after
 	for _, at := range times {
 		if at.Before(after) {
 			continue
 		}
-		if at.Sub(last) > longest {
-			longest, end = at.Sub(last), at
+		if d := at.Sub(last); d > 500*time.Millisecond {
+			list = append(list, pause{d, at})
 		}
 		last = at
 	}
-	return longest, end
+	return list
 }
 
-// fault breaks something and mends it, waits for all to be well, and returns how much
-// later than the last partition's probe the load came back; ok is false where no probe noticed anything.
+// longest is the longest of some pauses.
+func longest(list []pause) (d time.Duration) {
+	for _, p := range list {
+		d = max(d, p.long)
+	}
+	return d.Round(time.Millisecond)
+}
+
+// late is how much later than every probe the load went on, at worst: for each pause of the load, the time from
+// the first success of the probe on the partition where that came last. Zero where the load was first; ok is false
+// where no probe paused when the load did.
+func (r *rig) late(begin time.Time) (late time.Duration, ok bool) {
+	for _, ours := range pauses(r.writes, begin) {
+		from := ours.end.Add(-ours.long)
+		var first time.Time
+		for _, times := range r.probes {
+			for _, p := range pauses(times, begin) {
+				if p.end.After(from) && p.end.Add(-p.long).Before(ours.end) && p.end.After(first) {
+					first = p.end
+				}
+			}
+		}
+		if !first.IsZero() {
+			late, ok = max(late, ours.end.Sub(first)), true
+		}
+	}
+	return late, ok
+}
+
+// fault breaks something and mends it, waits for all to be well, and returns how late the load was.
 func (r *rig) fault(name string, breakIt, mendIt func(), last time.Duration) (late time.Duration, ok bool) {
 	r.t.Helper()
 	begin := time.Now()
@@ -178,25 +220,17 @@ func (r *rig) fault(name string, breakIt, mendIt func(), last time.Duration) (la
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var probe time.Time
-	var longest time.Duration
+	var probe time.Duration
 	for _, p := range r.probes {
-		if d, end := gap(p, begin); d > 500*time.Millisecond {
-			longest = max(longest, d)
-			if end.After(probe) {
-				probe = end
-			}
-		}
+		probe = max(probe, longest(pauses(p, begin)))
 	}
-	ours, back := gap(r.writes, begin)
-	if probe.IsZero() {
-		r.t.Logf("%-28s the probe noticed nothing, the load stood for %v", name, ours.Round(time.Millisecond))
-		return 0, false
+	late, ok = r.late(begin)
+	said := "before any probe did, or no probe paused"
+	if ok {
+		said = fmt.Sprint(late.Round(time.Millisecond), " after the last probe")
 	}
-	late = back.Sub(probe)
-	r.t.Logf("%-28s the probe stood for %v, the load for %v, and came back %v after it", name,
-		longest.Round(time.Millisecond), ours.Round(time.Millisecond), late.Round(time.Millisecond))
-	return late, true
+	r.t.Logf("%-28s the probes stood for %v, the load for %v; it went on %s", name, probe, longest(pauses(r.writes, begin)), said)
+	return late, ok
 }
 
 // check reads everything past the proxies: each event once, in order.

@@ -1,0 +1,65 @@
+package wire
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+// G1 G2 G5 G8: the brokers are restarted one after the other under load, as an upgrade does it, three
+// times over: each is shut down in order, started again, and the next one waits until all replicas are in sync.
+func TestG8RollingRestart(t *testing.T) {
+	if os.Getenv("WALRELAY_LONG") != "1" {
+		t.Skip("nine restarts: WALRELAY_LONG=1")
+	}
+	r, stop := newRig(t)
+	r.wait(2 * time.Second)
+	var lates []time.Duration
+	for range 3 {
+		for id := 1; id <= 3; id++ {
+			b := r.kafka.Broker(id)
+			late, ok := r.fault(fmt.Sprintf("restart of broker %d", id), func() { r.must(b.Stop(r.ctx)) }, func() { r.must(b.Start(r.ctx)) }, 0)
+			if ok {
+				lates = append(lates, late)
+			}
+			r.eventually(time.Minute, "all replicas in sync", r.inSync)
+		}
+		// So that each broker leads when its turn comes.
+		_, err := r.admin.ElectLeaders(r.ctx, kadm.ElectPreferredReplica, nil)
+		r.must(err)
+	}
+	stop()
+	slices.Sort(lates)
+	t.Logf("back after the probe: %v", lates)
+	if len(lates) > 0 && lates[len(lates)-1] > 2*time.Second {
+		t.Errorf("came back %v after the probe\n%s", lates[len(lates)-1], r.log.String())
+	}
+}
+
+// inSync reports whether every replica of the topic is.
+func (r *rig) inSync() bool {
+	topics, err := r.admin.ListTopics(r.ctx, r.topic)
+	if err != nil || len(topics[r.topic].Partitions) != partitions {
+		return false
+	}
+	for _, p := range topics[r.topic].Partitions {
+		if len(p.ISR) != 3 {
+			return false
+		}
+	}
+	return true
+}
+
+// eventually waits for a condition.
+func (r *rig) eventually(patience time.Duration, what string, is func() bool) {
+	r.t.Helper()
+	for begin := time.Now(); !is(); r.wait(50 * time.Millisecond) {
+		if time.Since(begin) > patience {
+			r.t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
