@@ -43,7 +43,8 @@ type delivery struct {
 	askTries  int
 	askAt     time.Time // no request for a producer id before
 
-	err error // ends the delivery when all in flight has landed
+	err     error // ends the delivery when all in flight has landed
+	leaving bool  // what is still in flight is given up by ourselves
 }
 
 // Deliver sends what is prepared and returns like Write. It uses pr up, also on an error.
@@ -64,6 +65,7 @@ func (p *Producer) Deliver(ctx context.Context, pr *Prepared) (n int, err error)
 func (d *delivery) run() error {
 	ctx, cancel := context.WithCancel(d.ctx)
 	defer func() {
+		d.leaving = true
 		cancel()
 		for d.aloft > 0 {
 			d.land(<-d.landings)
@@ -196,27 +198,20 @@ func (d *delivery) ask(ctx context.Context) {
 			d.askAt = time.Now().Add(backoff(d.askTries))
 			d.askTries++
 			if err != nil {
-				d.linkFailed("producer id", err)
+				d.unnamed(d.linkFailed("producer id", err))
 			} else {
-				d.tell(d.p.codeTrouble(c, "", "producer id"), d.begun)
+				d.unnamed(d.p.codeTrouble(c, "", "producer id"))
 			}
 		}
 	})
 }
 
 // linkFailed is for what could not be asked for.
-func (d *delivery) linkFailed(what string, err error) {
-	if errors.Is(err, ErrClientClosed) {
+func (d *delivery) linkFailed(what string, err error) *trouble {
+	if errors.Is(err, errClientClosed) {
 		d.err = err
 	}
-	d.tell(d.p.linkTrouble(what, err), d.begun)
-}
-
-// tell passes a trouble on to the log, unless it is our own giving up.
-func (d *delivery) tell(t *trouble, since time.Time) {
-	if d.ctx.Err() == nil {
-		d.p.outage.tell(t, since)
-	}
+	return linkTrouble(what, err)
 }
 
 // leave makes sure that no sequence is used twice: what may have been appended and

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -137,10 +136,10 @@ func (d *delivery) missed(f *flight, err error, patience time.Duration) {
 	if connected && errors.Is(err, context.DeadlineExceeded) {
 		d.p.patience[f.leader] = min(2*patience, patienceMax)
 	}
-	if errors.Is(err, ErrClientClosed) {
+	if errors.Is(err, errClientClosed) {
 		d.err = err
 	}
-	t := d.p.linkTrouble("broker "+strconv.Itoa(int(f.leader)), err)
+	t := linkTrouble(brokerTrouble(f.leader), err)
 	if f.moved {
 		t.what = "no answer for a while, and the partition has another leader by now"
 	}
@@ -153,14 +152,4 @@ func (d *delivery) missed(f *flight, err error, patience time.Duration) {
 		}
 		d.failed(r, t)
 	}
-}
-
-// linkTrouble describes what the connection layer could not do.
-func (p *Producer) linkTrouble(with string, err error) *trouble {
-	t := &trouble{key: with, where: with, what: err.Error()}
-	var refused *AuthError
-	if errors.As(err, &refused) {
-		t.what, t.remedy, t.urgent = refused.Broker+": "+refused.Reason, refused.Remedy, true
-	}
-	return t
 }

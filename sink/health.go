@@ -31,8 +31,11 @@ func (p *Producer) Healthy() (ok bool, reason string) {
 	defer p.mu.Unlock()
 	if waited := time.Since(p.stuckSince); !p.stuckSince.IsZero() && waited > stuckAfter {
 		why := "no acknowledgement"
-		if p.stuckBy != nil {
+		switch {
+		case p.stuckBy != nil:
 			why = p.stuckBy.String()
+		case p.checkErr != nil:
+			why = p.checkErr.Error()
 		}
 		return false, fmt.Sprintf("events wait for Kafka for %s: %s", waited.Round(time.Second), why)
 	}
@@ -61,7 +64,7 @@ func (p *Producer) Check(ctx context.Context, topics ...string) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && !errors.Is(err, errReset) {
 		p.checkErr = err
 	}
 	if err != nil {

@@ -36,7 +36,8 @@ type modelCluster struct {
 	ids       int // producer ids given out
 	looks     int // calls of Metadata
 	refreshed int
-	down      bool // nobody answers but to requests in flight
+	down      bool  // nobody answers but to requests in flight
+	refusal   error // nobody lets us in, and why
 
 	// fault decides what happens to a batch; nil = it is appended.
 	fault func(at arrival) fault
@@ -168,12 +169,15 @@ func (f *modelCluster) Metadata(ctx context.Context, topics ...string) (map[stri
 // wait takes the time of a request, and fails when the cluster is down.
 func (f *modelCluster) wait(ctx context.Context) error {
 	f.mu.Lock()
-	delay, down := f.delay, f.down
+	delay, down, refusal := f.delay, f.down, f.refusal
 	f.mu.Unlock()
 	if delay != nil {
 		if err := pause(ctx, delay()); err != nil {
 			return err
 		}
+	}
+	if refusal != nil {
+		return refusal
 	}
 	if down {
 		return &BrokerError{Node: 0, Addr: "kafka-0:9092", Op: "connect", Err: errLink}

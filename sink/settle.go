@@ -182,18 +182,3 @@ func (pr *Prepared) members(b *batch) []int {
 	}
 	return list
 }
-
-// calm ends the outage when nothing fails any more.
-func (d *delivery) calm() {
-	for _, s := range d.pr.shares {
-		if s.failing != nil {
-			return
-		}
-		for _, r := range s.runs {
-			if r.failing != nil {
-				return
-			}
-		}
-	}
-	d.p.outage.over()
-}

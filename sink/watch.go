@@ -70,17 +70,22 @@ func (d *delivery) silent(now time.Time) (list []*share, next time.Time) {
 func (d *delivery) looked(s sight, err error) {
 	d.looking = false
 	d.p.apply(s)
+	var blind *trouble
 	if err != nil {
-		d.linkFailed("cluster", err)
+		blind = d.linkFailed("cluster", err)
+		d.tell(blind, d.begun)
 	}
 	settled := err == nil
 	for _, sh := range d.pr.shares {
 		t, ok := s.topics[sh.name]
 		if !ok {
 			settled = settled && !sh.waiting
+			if blind != nil {
+				d.unseen(sh, blind)
+			}
 			continue
 		}
-		if !d.revise(sh, codeOf(t.Err), s.refused, err) {
+		if !d.revise(sh, codeOf(t.Err), s.refused, blind) {
 			settled = false
 		}
 	}
@@ -108,8 +113,9 @@ func (d *delivery) leader(r *run) int32 {
 	return r.share.target.leader(r.partition)
 }
 
-// revise brings a share up to date with its topic. It reports whether nothing has to be asked again.
-func (d *delivery) revise(s *share, number int16, refusals map[string]refused, err error) bool {
+// revise brings a share up to date with its topic; blind is why its configuration could not be read. It
+// reports whether nothing has to be asked again.
+func (d *delivery) revise(s *share, number int16, refusals map[string]refused, blind *trouble) bool {
 	d.p.mu.Lock()
 	now, ledgers := s.target.shape(), s.target.ledgers
 	read := !s.target.config.read.IsZero()
@@ -129,7 +135,8 @@ func (d *delivery) revise(s *share, number int16, refusals map[string]refused, e
 	case s.waiting:
 		// Without its configuration a topic is only used after some tries; what is
 		// in doubt stays there until it can be known.
-		if !now.illegal && err != nil && !read && (s == d.pr.doubt || d.lookTries < 2) {
+		if !now.illegal && blind != nil && !read && (s == d.pr.doubt || d.lookTries < 2) {
+			s.failing = blind
 			return false
 		}
 		d.admit(s, now, ledgers)
@@ -188,52 +195,6 @@ func (d *delivery) reroute(s *share) {
 	if d.pr.poison != nil {
 		d.p.prune(d.pr)
 	}
-}
-
-// waitingSince is since when something that goes to the topic waits.
-func (d *delivery) waitingSince(s *share) time.Time {
-	d.p.mu.Lock()
-	since := s.target.since
-	d.p.mu.Unlock()
-	for _, r := range s.runs {
-		if len(r.queue) > 0 {
-			since = earlierOf(since, r.ledger.since)
-		}
-	}
-	return since
-}
-
-// report tells Healthy what waits the longest, and why.
-func (d *delivery) report() {
-	var since time.Time
-	var why *trouble
-	note := func(at time.Time, t *trouble) {
-		if !at.IsZero() && (since.IsZero() || at.Before(since)) {
-			since, why = at, t
-		}
-	}
-	d.p.mu.Lock()
-	defer d.p.mu.Unlock()
-	for _, s := range d.pr.shares {
-		switch {
-		case s.waiting:
-			note(s.target.since, s.failing)
-		case s.target != nil:
-			s.target.since = time.Time{}
-		}
-		for _, r := range s.runs {
-			if len(r.queue) == 0 {
-				r.ledger.since = time.Time{}
-				continue
-			}
-			if r.failing == nil {
-				note(r.ledger.since, s.failing)
-			} else {
-				note(r.ledger.since, r.failing)
-			}
-		}
-	}
-	d.p.stuckSince, d.p.stuckBy = since, why
 }
 
 // earlierOf is the earlier of two times, a zero one being none.
