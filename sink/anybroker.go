@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 )
 
@@ -15,7 +16,8 @@ const quickAnswer = 2 * time.Second
 
 // any sends a request that every broker can answer to one broker after another,
 // until one does. quick: a broker that is silent for quickAnswer is left for the next;
-// if all are, they get twice as long the next time.
+// if all are, they get twice as long the next time. A refused password is asked about once:
+// one attempt for a call, whatever the number of brokers.
 func (c *Client) any(ctx context.Context, req protocol.Message, quick bool) (res protocol.Message, err error) {
 	c.mu.Lock()
 	peers := c.candidates()
@@ -30,8 +32,11 @@ func (c *Client) any(ctx context.Context, req protocol.Message, quick bool) (res
 		attempt, cancel := context.WithTimeout(ctx, limit)
 		res, err = p.send(attempt, req)
 		cancel()
-		if err == nil || ctx.Err() != nil || errors.Is(err, ErrClientClosed) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, errClientClosed) {
 			break
+		}
+		if errors.Is(err, kafka.SASLAuthenticationFailed) {
+			return nil, err // the others have the same accounts, and count failures before they lock one
 		}
 		slow = slow || isTimeout(err)
 		if refused := (*AuthError)(nil); worst == nil || errors.As(err, &refused) {

@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	// ErrClientClosed is returned by every call on a closed [Client].
-	ErrClientClosed = errors.New("sink: the Kafka client is closed")
+	// errClientClosed is returned by every call on a closed [Client].
+	errClientClosed = errors.New("sink: the Kafka client is closed")
 
 	// errReset ends the calls in flight when the client drops its connections on request.
 	errReset = errors.New("connections dropped on request")

@@ -341,16 +341,16 @@ func TestResetAndClose(t *testing.T) {
 		start()
 		c.Close()
 		for range 2 {
-			if err := <-errs; !errors.Is(err, ErrClientClosed) {
+			if err := <-errs; !errors.Is(err, errClientClosed) {
 				t.Errorf("after Close: %v", err)
 			}
 		}
 		c.Close()
 		c.Reset()
-		if _, err := c.Send(t.Context(), 1, produceTo("t", 0, recordSet(t, "x"))); !errors.Is(err, ErrClientClosed) {
+		if _, err := c.Send(t.Context(), 1, produceTo("t", 0, recordSet(t, "x"))); !errors.Is(err, errClientClosed) {
 			t.Errorf("after Close: %v", err)
 		}
-		if _, err := c.Metadata(t.Context(), "t"); !errors.Is(err, ErrClientClosed) {
+		if _, err := c.Metadata(t.Context(), "t"); !errors.Is(err, errClientClosed) {
 			t.Errorf("after Close: %v", err)
 		}
 	})

@@ -141,7 +141,7 @@ func (c *conn) roundTrip(ctx context.Context, req protocol.Message, timeout time
 
 // error names broker and request, once.
 func (c *conn) error(op string, err error) error {
-	if refused := (*AuthError)(nil); errors.As(err, &refused) || errors.Is(err, ErrClientClosed) {
+	if refused := (*AuthError)(nil); errors.As(err, &refused) || errors.Is(err, errClientClosed) {
 		return err
 	}
 	return c.peer.error(op, err)

@@ -93,6 +93,16 @@ func (f *fakeCluster) count(node int32, key protocol.ApiKey) int {
 	return f.broker(node).asked[key]
 }
 
+// dials is how often anybody was connected to.
+func (f *fakeCluster) dials() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, b := range f.brokers {
+		n += b.dials
+	}
+	return n
+}
+
 func (f *fakeCluster) stop() {
 	f.mu.Lock()
 	for c := range f.conns {

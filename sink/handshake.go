@@ -50,7 +50,7 @@ func (p *peer) handshake(ctx context.Context, raw net.Conn) (*conn, error) {
 	res, err := c.exchange(new(apiversions.Request))
 	switch {
 	case err != nil && p.client.cfg.TLS == nil && isClosed(err):
-		return nil, p.error("ApiVersions", errMaybeTLS)
+		return nil, p.error("ApiVersions", p.supposing(errMaybeTLS, err))
 	case err != nil:
 		return nil, p.explain("ApiVersions", err)
 	}
@@ -71,6 +71,17 @@ func (p *peer) handshake(ctx context.Context, raw net.Conn) (*conn, error) {
 		t.corked.cork()
 	}
 	return c, nil
+}
+
+// supposing is what a connection that is closed in the middle of the handshake may mean. Where a broker
+// has answered us before, it means that this one goes down.
+func (p *peer) supposing(wrongListener, err error) error {
+	p.client.mu.Lock()
+	defer p.client.mu.Unlock()
+	if p.client.served {
+		return err
+	}
+	return wrongListener
 }
 
 // exchange is a request and its answer before the connection has a reader.

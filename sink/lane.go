@@ -8,7 +8,7 @@ import (
 )
 
 // connectAgain is when a silent attempt to connect gets company.
-const connectAgain = 2 * time.Second
+const connectAgain = time.Second
 
 // A lane is one of the connections to a broker, opened when first used. Brokers answer the requests
 // of a connection strictly in order; a produce request waits for the slowest
@@ -70,7 +70,7 @@ func (p *peer) connection(ctx context.Context, l *lane) (*conn, error) {
 		now := time.Now()
 		switch {
 		case c.closed:
-			return nil, ErrClientClosed
+			return nil, errClientClosed
 		case p.abandoned != nil:
 			return nil, p.error("connect", p.abandoned)
 		case l.conn != nil && l.conn.alive():
@@ -160,6 +160,7 @@ func (p *peer) settle(l *lane, epoch context.Context, nc *conn, err error) bool 
 		if l.conn != nil && l.conn.alive() {
 			break // another attempt was faster
 		}
+		c.refusals = 0
 		l.conn = nc
 		c.conns[nc] = struct{}{}
 		l.notify()

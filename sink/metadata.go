@@ -108,7 +108,7 @@ func (c *Client) remembered(topics []string) (out map[string]Topic, missing []st
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, nil, false, ErrClientClosed
+		return nil, nil, false, errClientClosed
 	}
 	out = make(map[string]Topic, len(topics))
 	for _, name := range topics {

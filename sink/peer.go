@@ -6,14 +6,14 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 )
 
 const (
 	reconnectMin  = 50 * time.Millisecond
 	reconnectMax  = time.Second
-	refusedMax    = 5 * time.Second // after a refused certificate or password
-	throttleLimit = time.Minute     // a broker that asks for more is not believed
+	throttleLimit = time.Minute // a broker that asks for more is not believed
 )
 
 // peer is one broker at one address. Its mutable fields are under Client.mu.
@@ -70,23 +70,41 @@ func (p *peer) send(ctx context.Context, req protocol.Message) (protocol.Message
 func (p *peer) answered(l *lane, throttle time.Duration) {
 	p.client.mu.Lock()
 	defer p.client.mu.Unlock()
-	p.failures = 0
+	p.failures, p.client.served = 0, true
 	if throttle > 0 {
 		l.quietUntil = time.Now().Add(min(throttle, throttleLimit))
 	}
 }
 
 // failed moves the next connect away: 50 ms, doubled with each failure in a row, half of it at random.
-// A connection that once answered and is lost costs no wait. Under Client.mu.
+// A connection that once answered and is lost costs no wait. A refused password moves the connects to all brokers away:
+// it is the same account everywhere, which may be locked after too many attempts. Under Client.mu.
 func (p *peer) failed(err error) {
-	limit := reconnectMax
-	if refused := (*AuthError)(nil); errors.As(err, &refused) {
-		limit = refusedMax
+	c := p.client
+	refused := errors.Is(err, kafka.SASLAuthenticationFailed)
+	before := p.failures
+	if refused {
+		before = c.refusals
+		c.refusals++
 	}
-	d := min(reconnectMin<<min(p.failures, 20), limit)
+	d := min(reconnectMin<<min(before, 20), reconnectMax)
 	p.failures++
 	p.failure = err
 	p.retryAt = time.Now().Add(d/2 + rand.N(d/2+1))
+	if refused {
+		for _, q := range c.brokers {
+			q.notBefore(p.retryAt)
+		}
+		for _, q := range c.seeds {
+			q.notBefore(p.retryAt)
+		}
+	}
+}
+
+func (p *peer) notBefore(at time.Time) {
+	if p.retryAt.Before(at) {
+		p.retryAt = at
+	}
 }
 
 // gone is called by a connection's reader as its last act.

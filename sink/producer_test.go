@@ -445,7 +445,7 @@ func TestG8ClosedClientEndsWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	client.Close()
-	if n, err := p.Write(t.Context(), numbered("a", 4, 1)); n != 0 || !errors.Is(err, ErrClientClosed) {
+	if n, err := p.Write(t.Context(), numbered("a", 4, 1)); n != 0 || !errors.Is(err, errClientClosed) {
 		t.Error(n, err)
 	}
 }

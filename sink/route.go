@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/describeconfigs"
 	"github.com/segmentio/kafka-go/protocol/fetch"
 	"github.com/segmentio/kafka-go/protocol/findcoordinator"
 	"github.com/segmentio/kafka-go/protocol/listoffsets"
@@ -51,6 +53,11 @@ func (c *Client) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Request) (
 
 func (c *Client) route(ctx context.Context, req protocol.Message) (protocol.Message, error) {
 	switch m := req.(type) {
+	case *describeconfigs.Request:
+		if ofTopics(m) { // kafka-go would have the controller asked, who may be the one that is silent
+			return c.any(ctx, req, true)
+		}
+		return c.toBroker(ctx, req, m)
 	case protocol.BrokerMessage:
 		return c.toBroker(ctx, req, m)
 	case protocol.GroupMessage:
@@ -69,6 +76,10 @@ func (c *Client) route(ctx context.Context, req protocol.Message) (protocol.Mess
 		return res, err
 	}
 	return c.any(ctx, req, req.ApiKey() == protocol.InitProducerId) // an id that nobody uses costs nothing
+}
+
+func ofTopics(req *describeconfigs.Request) bool {
+	return !slices.ContainsFunc(req.Resources, func(r describeconfigs.RequestResource) bool { return r.ResourceType != resourceTopic })
 }
 
 // toBroker: the leader of the request's partitions, the controller, or a broker named in the request.
@@ -215,7 +226,7 @@ func (c *Client) coordinator(ctx context.Context, k coordinatorKey) (int32, erro
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return 0, ErrClientClosed
+		return 0, errClientClosed
 	}
 	c.learnBroker(found.NodeID, found.Host, found.Port)
 	c.coordinators[k] = found.NodeID

@@ -77,7 +77,7 @@ func (p *peer) startTLS(t *TLSConfig, raw net.Conn) (net.Conn, error) {
 	c := tls.Client(under, cfg)
 	if err := c.Handshake(); err != nil {
 		if isClosed(err) {
-			return nil, p.error("TLS handshake", errMaybePlain)
+			return nil, p.error("TLS handshake", p.supposing(errMaybePlain, err))
 		}
 		return nil, p.explain("TLS handshake", err)
 	}
