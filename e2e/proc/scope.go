@@ -37,7 +37,7 @@ signal_all() {
 	for p in /proc/[0-9]*; do
 		case "$(readlink "$p/cwd" 2>/dev/null)/" in
 		"$dir"/*) case "$(readlink "$p/exe" 2>/dev/null)" in
-			*/postgres*|*/java*|*/walrelay*) kill "$1" "${p#/proc/}" 2>/dev/null ;;
+			*/postgres*|*/java*|*/walrelay*|*/redis*) kill "$1" "${p#/proc/}" 2>/dev/null ;;
 			esac ;;
 		esac
 	done
