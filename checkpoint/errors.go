@@ -23,6 +23,9 @@ type StateError struct {
 	Store  string // the file's path; "" where a position was judged outside of its store
 	Reason string
 	Remedy string // what the operator can do
+
+	// Damaged says that it was a position, and can't be read any more: it may be replaced.
+	Damaged bool
 }
 
 func (e *StateError) Error() string {

@@ -96,6 +96,29 @@ func (f *File) read() ([]byte, error) {
 // *StateError mean that it never will be; other errors (disk full, I/O) may pass.
 // ctx bounds the wait for the lock only.
 func (f *File) Save(ctx context.Context, p Position) error {
+	return f.save(ctx, p, func() error {
+		saved, err := f.current(ctx)
+		if err == nil {
+			err = saved.supersededBy(p)
+		}
+		return err
+	})
+}
+
+// Replace is Save over whatever checkpoint is there, higher, damaged or of another cluster: for
+// an operator who says so. A file that was never a checkpoint is left alone.
+func (f *File) Replace(ctx context.Context, p Position) error {
+	return f.save(ctx, p, func() error {
+		_, err := f.Load(ctx)
+		if state := (*StateError)(nil); errors.As(err, &state) && state.Damaged {
+			return nil
+		}
+		return err
+	})
+}
+
+// save writes p if allowed says that it may replace what is there.
+func (f *File) save(ctx context.Context, p Position, allowed func() error) error {
 	if err := p.check(); err != nil {
 		return fmt.Errorf("checkpoint: refused to save: %w", err)
 	}
@@ -104,11 +127,7 @@ func (f *File) Save(ctx context.Context, p Position) error {
 		return err
 	}
 	defer unlock()
-
-	saved, err := f.current(ctx)
-	if err == nil {
-		err = saved.supersededBy(p)
-	}
+	err = allowed()
 	if err != nil && !errors.Is(err, ErrNone) {
 		var state *StateError
 		if errors.As(err, &state) {
@@ -230,14 +249,15 @@ func (f *File) stateError(reason, remedy string) *StateError {
 // unreadable says what to do about what decode found. Starting without a
 // checkpoint loses nothing (the slot is never ahead of it): it may repeat events.
 func (f *File) unreadable(found error) *StateError {
-	remedy := fmt.Sprintf("restore it, or move it away (mv %[1]s %[1]s.bad) to start from the slot's own position: nothing is lost by that, but events that the slot has not confirmed are published again", f.path)
 	switch {
 	case errors.Is(found, errNewer):
-		remedy = "run the newer walrelay, or one that is at least as new"
+		return f.stateError(found.Error(), "run the newer walrelay, or one that is at least as new")
 	case errors.Is(found, errForeign):
-		remedy = "point --checkpoint at a file of its own; this one was left alone"
+		return f.stateError(found.Error(), "point --checkpoint at a file of its own; this one was left alone")
 	}
-	return f.stateError(found.Error(), remedy)
+	err := f.stateError(found.Error(), "restore it; or go on from the slot's own position: nothing is lost by that, but events that the slot has not confirmed are published again")
+	err.Damaged = true
+	return err
 }
 
 // cause drops the operation and path that os errors repeat.

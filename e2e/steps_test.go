@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/walrelay/walrelay/e2e/harness"
 )
 
 // up starts the relay and waits until it is ready.
@@ -99,4 +101,26 @@ func noise(n int) string {
 func lastLines(s string, n int) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// recover runs `walrelay recover` to its end.
+func (f *fixture) recover(args ...string) harness.Result {
+	f.t.Helper()
+	r, err := f.relay.Command(f.ctx, "recover", args...)
+	f.must(err)
+	return r
+}
+
+// ids are the event ids that the topics hold, and how often.
+func (f *fixture) ids() map[string]int {
+	f.t.Helper()
+	observed, err := f.records().Read(f.ctx)
+	f.must(err)
+	ids := map[string]int{}
+	for _, records := range observed {
+		for _, r := range records {
+			ids[r.ID]++
+		}
+	}
+	return ids
 }

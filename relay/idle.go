@@ -133,8 +133,9 @@ func (s *session) prove(ctx context.Context, lsn pglogrepl.LSN) error {
 	var gap *replication.ContinuityError
 	if errors.As(err, &gap) {
 		// What was confirmed since the last look may have passed rows that were not streamed.
-		now, _ := s.track.positions()
-		gap.From, gap.To = now.Verified, max(now.Safe, lsn)
+		// By the saved position: recover has to find the same lower end.
+		now, saved := s.track.positions()
+		gap.From, gap.To = saved.Verified, max(now.Safe, lsn)
 	}
 	if err != nil {
 		return err

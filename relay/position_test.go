@@ -15,10 +15,10 @@ import (
 
 // server is a session as far as the start path looks at it.
 func server(systemID string, confirmed, end pglogrepl.LSN) *replication.Session {
-	return &replication.Session{
+	return &replication.Session{Ground: replication.Ground{
 		Server: replication.Server{SystemID: systemID, Timeline: 1, WALEnd: end},
 		Slot:   replication.Slot{Confirmed: confirmed},
-	}
+	}}
 }
 
 func known(systemID string, safe pglogrepl.LSN) checkpoint.Position {
@@ -29,9 +29,8 @@ func known(systemID string, safe pglogrepl.LSN) checkpoint.Position {
 // before it would be followed without a word until its WAL has grown past the position,
 // and rows that commit meanwhile would be taken for delivered ones.
 func TestG1PositionBeyondTheWAL(t *testing.T) {
-	r := New(Config{Postgres: replication.Config{Slot: "walrelay"}})
 	for safe, ok := range map[pglogrepl.LSN]bool{0x900: true, 0x1000: true, 0x1008: false} {
-		err := r.continues(context.Background(), known("1", safe), server("1", 0x500, 0x1000))
+		err := continues(context.Background(), replication.Config{Slot: "walrelay"}, known("1", safe), &server("1", 0x500, 0x1000).Ground)
 		if refused := errors.As(err, new(*replication.ContinuityError)); refused == ok {
 			t.Errorf("position %s, WAL end 0/1000: %v", safe, err)
 		}

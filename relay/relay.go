@@ -22,7 +22,6 @@ package relay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -36,10 +35,12 @@ import (
 	"github.com/walrelay/walrelay/sink"
 )
 
-// Store keeps the position. Load answers [checkpoint.ErrNone] where none was saved yet.
+// Store keeps the position. Load answers [checkpoint.ErrNone] where none was saved yet;
+// Replace saves a position whatever is there: only an operator's word allows that.
 type Store interface {
 	Load(context.Context) (checkpoint.Position, error)
 	Save(context.Context, checkpoint.Position) error
+	Replace(context.Context, checkpoint.Position) error
 }
 
 // Config says what is carried from where to where.
@@ -121,7 +122,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.state.lost(err)
 		switch {
 		case err == nil && ctx.Err() == nil, fatal(err):
-			return err
+			return r.refusal(ctx, err)
 		case ctx.Err() != nil:
 			return r.stopped()
 		case refused.ended(errors.As(err, new(*replication.AuthError))):
@@ -226,6 +227,7 @@ func (r *Relay) position(ctx context.Context, s *replication.Session) (checkpoin
 	pos, err := fresh, checkpoint.ErrNone
 	if r.cfg.Store != nil {
 		pos, err = r.cfg.Store.Load(ctx)
+		err = damaged(err, &s.Ground)
 	}
 	if err != nil && !errors.Is(err, checkpoint.ErrNone) {
 		return pos, err
@@ -242,41 +244,8 @@ func (r *Relay) position(ctx context.Context, s *replication.Session) (checkpoin
 		r.log.Info().Stringer("confirmed_lsn", fresh.Safe).Msg("no saved position: the slot's own is trusted")
 		return fresh, nil
 	}
-	if err := r.continues(ctx, pos, s); err != nil || saved {
+	if err := continues(ctx, r.cfg.Postgres, pos, &s.Ground); err != nil || saved {
 		return pos, err
 	}
 	return pos, r.cfg.Store.Save(ctx, pos)
 }
-
-// continues checks that a position speaks of this server's WAL and catalog.
-func (r *Relay) continues(ctx context.Context, pos checkpoint.Position, s *replication.Session) error {
-	if err := pos.Belongs(s.Server.SystemID, r.cfg.Postgres.Slot); err != nil {
-		return err
-	}
-	refuse := func(from, to pglogrepl.LSN, format string, args ...any) error {
-		return &replication.ContinuityError{Reason: fmt.Sprintf(format, args...), From: from, To: to, Remedy: startOver}
-	}
-	delivered := max(pos.Safe, pos.Open.Commit)
-	switch {
-	case pos.Timeline > s.Server.Timeline:
-		return refuse(pos.Safe, s.Server.WALEnd, "the server is on timeline %d, the saved position on the later timeline %d", s.Server.Timeline, pos.Timeline)
-	case pos.Timeline < s.Server.Timeline:
-		// A promotion. What was delivered from the old timeline must lie below the switch.
-		at, err := replication.SwitchPoint(ctx, r.cfg.Postgres, pos.Timeline, s.Server.Timeline)
-		if err != nil {
-			return err
-		}
-		if delivered > at {
-			return refuse(at, delivered, "the server was promoted to timeline %d at %s, but events up to %s were delivered from timeline %d: the promoted server lost them", s.Server.Timeline, at, delivered, pos.Timeline)
-		}
-	}
-	if delivered > s.Server.WALEnd {
-		return refuse(s.Server.WALEnd, delivered, "the server's WAL ends at %s, but events up to %s were delivered: the cluster was restored to an earlier state", s.Server.WALEnd, delivered)
-	}
-	if was, is := pos.Catalog, checkpoint.Catalog(s.Catalog); was != (checkpoint.Catalog{}) && was != is {
-		return refuse(pos.Verified, s.Server.WALEnd, "since the position was saved the publication was altered, or table or publication were replaced, or the table left the publication and came back: rows written in between may not have been streamed")
-	}
-	return nil
-}
-
-const startOver = "check whether the outbox table holds rows from this gap that never reached Kafka; then move the checkpoint away and start again: the slot is then trusted"

@@ -46,9 +46,9 @@ const (
 func newResume(pos checkpoint.Position, slot pglogrepl.LSN) (*resume, error) {
 	if slot > pos.Safe {
 		return nil, &replication.ContinuityError{
-			Reason: fmt.Sprintf("the slot stands at %s, ahead of the saved position %s: it was advanced by somebody else, or the checkpoint is an older copy", slot, pos.Safe),
+			Fault:  replication.SlotAhead,
+			Reason: fmt.Sprintf("the slot stands at %s, ahead of the saved position %s: it was advanced by somebody else or created again, or the checkpoint is an older copy", slot, pos.Safe),
 			From:   pos.Safe, To: slot,
-			Remedy: "if the events in between were published by another relay, or may be skipped, move the checkpoint file away and start again: the slot is then trusted",
 		}
 	}
 	return &resume{
@@ -114,9 +114,9 @@ func (r *resume) passed(lsn pglogrepl.LSN) error {
 
 func (r *resume) foreign(at pglogrepl.LSN, format string, args ...any) error {
 	return &replication.ContinuityError{
+		Fault: replication.Restored,
 		Reason: "this is not the WAL that was relayed before: " + fmt.Sprintf(format, args...) +
 			" (was the cluster restored from a copy, or the checkpoint file taken from another one?)",
 		From: r.slot, To: max(at, r.pos.Safe),
-		Remedy: "compare the topics with the outbox table from the time of the restore on, then move the checkpoint file away and start again: the slot is then trusted, and rows that it streams once more are published once more",
 	}
 }

@@ -132,11 +132,11 @@ func (r *Relay) batchBytes() int { return min(max(r.cfg.BufferBytes/4, 64<<10), 
 // now; find the position, prove that it belongs to this WAL, and let the stream
 // show the rest.
 func (s *session) begin(ctx context.Context) error {
-	if err := s.cfg.Decoder.Check(columns(s.pg.Columns)); err != nil {
-		return err
-	}
 	pos, err := s.position(ctx, s.pg)
 	if err != nil {
+		return err
+	}
+	if err := s.cfg.Decoder.Check(columns(s.pg.Columns)); err != nil {
 		return err
 	}
 	if s.resume, err = newResume(pos, s.pg.Slot.Confirmed); err != nil {

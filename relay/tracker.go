@@ -68,10 +68,7 @@ func (t *tracker) verified(delivered, lsn pglogrepl.LSN) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.delivered.Verified = max(delivered, lsn)
-	if lsn <= t.delivered.Safe {
-		return
-	}
-	t.delivered.Safe = lsn
+	t.delivered.Safe = max(t.delivered.Safe, lsn)
 	t.signal()
 }
 
@@ -103,7 +100,8 @@ func (t *tracker) durablyBehind(ctx context.Context, n int) error {
 func (t *tracker) unsaved() (p checkpoint.Position, bytes int64, ok bool, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.delivered, t.bytes, t.delivered.Compare(t.saved) > 0 || t.delivered.Safe > t.saved.Safe, t.changed
+	due := t.delivered.Compare(t.saved) > 0 || t.delivered.Safe > t.saved.Safe || t.delivered.Verified > t.saved.Verified
+	return t.delivered, t.bytes, due, t.changed
 }
 
 func (t *tracker) markSaved(p checkpoint.Position, bytes int64) {

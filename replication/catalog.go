@@ -70,26 +70,26 @@ func readCatalog(ctx context.Context, query querier, cfg Config, version int) (*
 	text := func(i int) string { return string(got[i]) }
 	pub, table := fmt.Sprintf("publication %q", cfg.Publication), "table "+cfg.Table.String()
 	alter := "ALTER PUBLICATION " + quoteIdent(cfg.Publication)
-	refuse := func(reason, remedy string) (*catalog, error) {
-		return nil, &ContinuityError{Reason: "replication: " + reason, Remedy: remedy}
+	refuse := func(fault Fault, reason, remedy string) (*catalog, error) {
+		return nil, &ContinuityError{Fault: fault, Reason: "replication: " + reason, Remedy: remedy}
 	}
 	switch {
 	case got[3] == nil:
-		return refuse(table+" does not exist", "correct --table, or create it with `walrelay setup --create-table`")
+		return refuse(TableUnusable, table+" does not exist", "correct --table, or create it with `walrelay setup --create-table`")
 	case text(4) != "r" && text(4) != "p":
-		return refuse(cfg.Table.String()+" is not a table", "correct --table")
+		return refuse(TableUnusable, cfg.Table.String()+" is not a table", "correct --table")
 	case text(5) != "p":
-		return refuse(table+" is unlogged: its rows are not in the WAL", "ALTER TABLE "+cfg.Table.String()+" SET LOGGED")
+		return refuse(TableUnusable, table+" is unlogged: its rows are not in the WAL", "ALTER TABLE "+cfg.Table.String()+" SET LOGGED")
 	case got[0] == nil:
-		return refuse(pub+" does not exist", "create it with `walrelay setup`")
+		return refuse(PublicationMissing, pub+" does not exist", "create it with `walrelay setup`")
 	case text(1) != "t":
-		return refuse(pub+" does not publish inserts", alter+" SET (publish = 'insert')")
+		return refuse(PublicationNarrow, pub+" does not publish inserts", alter+" SET (publish = 'insert')")
 	case text(7) != "t" && text(4) == "p" && (text(6) != "0" || text(2) == "t"):
-		return refuse(pub+" publishes "+table+" under the names of its partitions", alter+" SET (publish_via_partition_root = true)")
+		return refuse(PublicationNarrow, pub+" publishes "+table+" under the names of its partitions", alter+" SET (publish_via_partition_root = true)")
 	case text(7) != "t":
-		return refuse(pub+" does not hold "+table, alter+" ADD TABLE "+cfg.Table.String())
+		return refuse(TableLeft, pub+" does not hold "+table, alter+" ADD TABLE "+cfg.Table.String())
 	case got[8] != nil:
-		return refuse(pub+" has a row filter on "+table+", which hides rows: "+text(8), alter+" SET TABLE "+cfg.Table.String())
+		return refuse(PublicationNarrow, pub+" has a row filter on "+table+", which hides rows: "+text(8), alter+" SET TABLE "+cfg.Table.String())
 	}
 	return parseCatalog(cfg, got)
 }
@@ -145,35 +145,47 @@ func (s *Session) Verify(ctx context.Context) error {
 		return err
 	}
 	s.setClock(now.clock)
-	changed := ""
-	switch was := s.Catalog; {
-	case now.oids.Table != was.Table:
-		changed = "table " + s.cfg.Table.String() + " was replaced by another one of the same name"
-	case now.oids.Publication != was.Publication:
-		changed = fmt.Sprintf("publication %q was replaced by another one of the same name", s.cfg.Publication)
-	case now.oids.Membership != was.Membership:
-		changed = fmt.Sprintf("table %s left publication %q and came back", s.cfg.Table, s.cfg.Publication)
-	case now.oids.Settings != was.Settings:
-		changed = fmt.Sprintf("publication %q was altered, perhaps more than once,", s.cfg.Publication)
-	}
+	fault, changed := s.Catalog.differs(now.oids, s.cfg)
 	for _, col := range now.hidden {
 		if slices.ContainsFunc(s.Columns, func(c Column) bool { return c.Name == col }) {
-			changed = fmt.Sprintf("publication %q has a new column list, which hides %s", s.cfg.Publication, col)
+			fault, changed = PublicationNarrow, fmt.Sprintf("publication %q has a new column list, which hides %s", s.cfg.Publication, col)
 		}
 	}
 	if changed != "" {
-		return &ContinuityError{
-			Reason: "replication: " + changed + " while it was streamed",
-			Remedy: "rows that were committed in between are not in the stream; " + newSlot(s.cfg.Slot),
-		}
+		return &ContinuityError{Fault: fault, Reason: "replication: " + changed + " while it was streamed: rows committed in between are not in the stream"}
 	}
 	return nil
+}
+
+// Differs says what happened to table and publication, if anything, since they were c.
+func (c Catalog) Differs(now Catalog, cfg Config) error {
+	fault, changed := c.differs(now, cfg)
+	if changed == "" {
+		return nil
+	}
+	return &ContinuityError{Fault: fault, Reason: "replication: " + changed +
+		" since the position was saved: rows written in between may not have been streamed"}
+}
+
+func (c Catalog) differs(now Catalog, cfg Config) (fault Fault, changed string) {
+	switch {
+	case now.Table != c.Table:
+		return TableReplaced, "table " + cfg.Table.String() + " was replaced by another one of the same name"
+	case now.Publication != c.Publication:
+		return PublicationChanged, fmt.Sprintf("publication %q was replaced by another one of the same name", cfg.Publication)
+	case now.Membership != c.Membership:
+		return TableLeft, fmt.Sprintf("table %s left publication %q and came back", cfg.Table, cfg.Publication)
+	case now.Settings != c.Settings:
+		return PublicationChanged, fmt.Sprintf("publication %q was altered, perhaps more than once,", cfg.Publication)
+	}
+	return 0, ""
 }
 
 // publicationGone is for the server's word that the stream goes on without us.
 func (s *Session) publicationGone(how string) error {
 	return &ContinuityError{
+		Fault:  PublicationMissing,
 		Reason: fmt.Sprintf("replication: publication %q is missing: %s", s.cfg.Publication, how),
-		Remedy: "create it with `walrelay setup`, then " + newSlot(s.cfg.Slot),
+		Remedy: "create it with `walrelay setup`",
 	}
 }

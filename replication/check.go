@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -37,41 +38,13 @@ type querier func(ctx context.Context, sql string) ([][]byte, error)
 // that it speaks of the right server. START succeeds where it should not: for a
 // missing publication, for a table that is not in it, for any LSN.
 func (s *Session) check(ctx context.Context) error {
-	query := func(ctx context.Context, sql string) ([][]byte, error) {
-		got, err := row(ctx, s.conn, sql)
-		if err != nil {
-			err = classify("check the server", err)
-		}
-		return got, err
-	}
-	var clock []byte
-	var err error
-	if s.Server, s.PID, clock, err = readServer(ctx, s.conn, query); err != nil {
-		return err
-	}
-	s.setClock(clock)
-	if s.Slot, err = readSlot(ctx, query, s.cfg.Slot, s.Server.Database, s.PID); err != nil {
-		return err
-	}
-	id, err := pglogrepl.IdentifySystem(ctx, s.conn)
-	if err != nil {
-		return classify("identify the system", err)
-	}
-	s.Server.SystemID, s.Server.Timeline, s.Server.WALEnd = id.SystemID, id.Timeline, id.XLogPos
-	if s.Slot.Confirmed > s.Server.WALEnd {
-		return &ContinuityError{
-			Reason: fmt.Sprintf("replication: slot %q is confirmed up to %s, beyond the end of the server's WAL: the cluster was restored to an earlier state",
-				s.cfg.Slot, s.Slot.Confirmed),
-			From: s.Server.WALEnd, To: s.Slot.Confirmed,
-			Remedy: newSlot(s.cfg.Slot),
-		}
-	}
-	cat, err := readCatalog(ctx, query, s.cfg, s.Server.Version)
+	found, err := survey(ctx, s.conn, s.cfg)
 	if err != nil {
 		return err
 	}
-	s.Catalog, s.Columns, s.Warnings = cat.oids, cat.columns, cat.warnings
-	return nil
+	s.Ground, s.PID = found.Ground, found.pid
+	s.setClock(found.clock)
+	return cmp.Or(found.SlotFault, found.CatalogFault)
 }
 
 const serverSQL = `/* walrelay: server */ SELECT current_setting('server_version_num'), pg_is_in_recovery(), current_setting('wal_level'),` +
@@ -141,21 +114,21 @@ func readSlot(ctx context.Context, query querier, name, database string, pid int
 	if len(got) != 11 {
 		return Slot{}, fmt.Errorf("replication: check slot %q: %d columns", name, len(got))
 	}
-	refuse := func(format string, a ...any) (Slot, error) {
-		return Slot{}, &ContinuityError{Reason: fmt.Sprintf("replication: slot %q ", name) + fmt.Sprintf(format, a...), Remedy: newSlot(name)}
+	refuse := func(fault Fault, remedy, format string, a ...any) (Slot, error) {
+		return Slot{}, &ContinuityError{Fault: fault, Reason: fmt.Sprintf("replication: slot %q ", name) + fmt.Sprintf(format, a...), Remedy: remedy}
 	}
+	drop := "drop it (SELECT pg_drop_replication_slot(" + quoteLiteral(name) + ")) if nobody needs it, or give another --slot"
 	switch plugin, kind, db := string(got[0]), string(got[1]), string(got[2]); {
 	case kind != "logical":
-		return refuse("is a %s slot", kind)
+		return refuse(SlotForeign, drop, "is a %s slot", kind)
 	case plugin != "pgoutput":
-		return refuse("decodes with %s, not pgoutput", plugin)
-	case db != database: // most likely a wrong URL: nothing to drop
-		return Slot{}, &ContinuityError{Reason: fmt.Sprintf("replication: slot %q belongs to database %q, not %q", name, db, database),
-			Remedy: "correct the database in --postgres-url, or give another --slot"}
+		return refuse(SlotForeign, drop, "decodes with %s, not pgoutput", plugin)
+	case db != database: // most likely a wrong URL
+		return refuse(SlotElsewhere, "correct the database in --postgres-url, or give another --slot", "belongs to database %q, not %q", db, database)
 	case string(got[3]) == "t":
-		return refuse("is a two-phase slot: it would send prepared transactions that may be rolled back")
+		return refuse(SlotForeign, drop, "is a two-phase slot: it would send prepared transactions that may be rolled back")
 	case string(got[4]) == "lost" || len(got[5]) > 0:
-		return refuse("was invalidated by the server (%s): WAL that it needs may be gone", strings.TrimSpace(string(got[4])+" "+string(got[5])))
+		return refuse(SlotLost, "", "was invalidated by the server (%s): WAL that it needs may be gone", strings.TrimSpace(string(got[4])+" "+string(got[5])))
 	}
 	if holder := string(got[8]); holder != "" && holder != strconv.Itoa(int(pid)) {
 		who := "pid " + holder
@@ -175,8 +148,6 @@ func readSlot(ctx context.Context, query querier, name, database string, pid int
 }
 
 func slotMissing(name string) error {
-	return &ContinuityError{
-		Reason: fmt.Sprintf("replication: slot %q does not exist", name),
-		Remedy: "if it never did, create it with `walrelay setup`; if it was dropped, " + newSlot(name),
-	}
+	return &ContinuityError{Fault: SlotMissing, Reason: fmt.Sprintf("replication: slot %q does not exist", name),
+		Remedy: "if it never did, create it with `walrelay setup`"}
 }

@@ -62,7 +62,7 @@ func classifyStart(slot string, err error) error {
 			return slotMissing(slot)
 		case "55000", // object_not_in_prerequisite_state: invalidated; nothing revives a slot
 			"58P01": // undefined_file: WAL or a snapshot that it needs is gone
-			return &ContinuityError{Reason: "replication: " + op + ": " + pe.Message, Remedy: newSlot(slot)}
+			return &ContinuityError{Fault: SlotLost, Reason: "replication: " + op + ": " + pe.Message}
 		}
 	}
 	return classify(op, err)
@@ -74,11 +74,12 @@ func classifyStream(cfg Config, pe *pgconn.PgError) error {
 	switch pe.Code {
 	case "42704": // the publication did not exist at the row's place in WAL, nor will it when created now
 		return &ContinuityError{
+			Fault:  PublicationMissing,
 			Reason: fmt.Sprintf("replication: publication %q is missing in the WAL's past: %s", cfg.Publication, pe.Message),
-			Remedy: "create it with `walrelay setup`, then " + newSlot(cfg.Slot),
+			Remedy: "create it with `walrelay setup`, if it is still missing",
 		}
 	case "58P01": // undefined_file: WAL that the slot needs was removed
-		return &ContinuityError{Reason: "replication: " + op + ": " + pe.Message, Remedy: newSlot(cfg.Slot)}
+		return &ContinuityError{Fault: SlotLost, Reason: "replication: " + op + ": " + pe.Message}
 	}
 	return classify(op, pe)
 }
@@ -95,12 +96,6 @@ func privilegeRemedy(pe *pgconn.PgError) string {
 		return "take the parameter out of --postgres-url or PGOPTIONS"
 	}
 	return "streaming needs ALTER ROLE … REPLICATION, and CONNECT on the database"
-}
-
-// newSlot is the way out where a slot can't be continued.
-func newSlot(slot string) string {
-	return fmt.Sprintf("what was committed since the last delivery can't be streamed; to go on from now on, drop the slot if it"+
-		" is there (SELECT pg_drop_replication_slot(%s)), remove the checkpoint, and run `walrelay setup`", quoteLiteral(slot))
 }
 
 // serverError prints a server's error in one line, with its hint.

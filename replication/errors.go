@@ -3,6 +3,7 @@ package replication
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pglogrepl"
 )
@@ -23,16 +24,38 @@ var (
 
 // ContinuityError means that committed rows may have been, or would be, skipped.
 type ContinuityError struct {
+	Fault    Fault
 	Reason   string
-	From, To pglogrepl.LSN // the gap is (From, To]; zero where this package can't know it
-	Remedy   string
+	From, To pglogrepl.LSN // the gap is (From, To]; both zero where it is not known (yet)
+	Remedy   string        // what has to be mended before the commands of Fault help; "": nothing
 }
 
 func (e *ContinuityError) Error() string {
-	if e.From == 0 && e.To == 0 {
-		return e.Reason + "; " + e.Remedy
+	parts := []string{e.Reason}
+	gap := "LSN"
+	if e.From != 0 || e.To != 0 {
+		gap = e.From.String()
+		parts = append(parts, fmt.Sprintf("in doubt: (%s, %s]", e.From, e.To))
 	}
-	return fmt.Sprintf("%s; in doubt: (%s, %s]; %s", e.Reason, e.From, e.To, e.Remedy)
+	for _, part := range []string{e.Remedy, e.Fault.commands(gap)} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// commands are the ways out as an operator types them.
+func (f Fault) commands(gap string) string {
+	var ways []string
+	has := f.Ways()
+	if has&AcceptGap != 0 {
+		ways = append(ways, "go on without it: `"+cmdAccept+gap+"`")
+	}
+	if gap == "LSN" && has != 0 {
+		ways = append(ways, "`walrelay recover` alone shows the gap")
+	}
+	return strings.Join(ways, "; ")
 }
 
 // SetupError means that the server's or the relay's configuration must change

@@ -35,12 +35,8 @@ type Config struct {
 
 // Session is one logical replication stream and the side connection beside it.
 type Session struct {
-	Server   Server
-	Slot     Slot
-	Catalog  Catalog
-	Columns  []Column // the table's published columns
-	Warnings []string // what works, but costs or will bite
-	PID      int32    // of the walsender
+	Ground
+	PID int32 // of the walsender
 
 	cfg   Config
 	conn  *pgconn.PgConn

@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -176,7 +177,7 @@ func (in *installer) inspect(ctx context.Context, step *Step, kind string) error
 // mustMend turns what breaks continuity in a running relay into what a setup says.
 func mustMend(err error) error {
 	if ce := (*ContinuityError)(nil); errors.As(err, &ce) {
-		return &SetupError{Reason: ce.Reason, Remedy: ce.Remedy}
+		return &SetupError{Reason: ce.Reason, Remedy: cmp.Or(ce.Remedy, ce.Fault.commands("LSN"))}
 	}
 	return err
 }
@@ -189,15 +190,15 @@ const blockedAfter = 2 * time.Second
 func (in *installer) createSlot(ctx context.Context, step *Step) (blocker string, err error) {
 	watch, stop := context.WithCancel(ctx)
 	seen := make(chan string)
-	go func() { seen <- in.watchBlocker(watch) }()
+	go func() { seen <- watchBlocker(watch, in.cfg, in.pc, in.pid) }()
 	_, err = in.conn.Exec(ctx, step.SQL).ReadAll()
 	stop()
 	return <-seen, err
 }
 
 // watchBlocker reports and returns the newest transaction that was seen to hold
-// up our connection, until ctx ends.
-func (in *installer) watchBlocker(ctx context.Context) (who string) {
+// up the backend pid of ours, until ctx ends.
+func watchBlocker(ctx context.Context, cfg Config, pc *pgconn.Config, pid int32) (who string) {
 	tick := time.NewTicker(blockedAfter)
 	defer tick.Stop()
 	var conn *pgconn.PgConn
@@ -214,17 +215,17 @@ func (in *installer) watchBlocker(ctx context.Context) (who string) {
 		}
 		if conn == nil {
 			var err error
-			if conn, err = pgconn.ConnectConfig(ctx, in.pc); err != nil {
+			if conn, err = pgconn.ConnectConfig(ctx, pc); err != nil {
 				conn = nil
 				continue
 			}
 		}
 		got, err := row(ctx, conn, fmt.Sprintf(`SELECT CASE b.pid WHEN 0 THEN 'a prepared transaction (see pg_prepared_xacts)'`+
 			` ELSE concat_ws(', ', 'pid ' || b.pid, usename, nullif(application_name, ''), state, 'open for ' || date_trunc('second', now() - xact_start)) END`+
-			` FROM unnest(pg_blocking_pids(%d)) b(pid) LEFT JOIN pg_stat_activity a ON a.pid = b.pid LIMIT 1`, in.pid))
+			` FROM unnest(pg_blocking_pids(%d)) b(pid) LEFT JOIN pg_stat_activity a ON a.pid = b.pid LIMIT 1`, pid))
 		if err == nil && got != nil && string(got[0]) != who {
 			if who == "" {
-				in.cfg.Log.Warn().Str("slot", in.cfg.Slot).Str("waits_for", string(got[0])).Msg("slot creation waits for an open transaction")
+				cfg.Log.Warn().Str("slot", cfg.Slot).Str("waits_for", string(got[0])).Msg("slot creation waits for an open transaction")
 			}
 			who = string(got[0])
 		}

@@ -41,6 +41,7 @@ func switchPoint(history []byte, from, to int32) (pglogrepl.LSN, error) {
 		return parseLSN(f[1])
 	}
 	return 0, &ContinuityError{
+		Fault:  TimelineForked,
 		Reason: fmt.Sprintf("replication: timeline %d does not descend from timeline %d", to, from),
 		Remedy: "the server that was followed until now and this one have gone different ways; rows may be missing on this one",
 	}

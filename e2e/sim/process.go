@@ -198,5 +198,8 @@ func (p *process) save(ctx context.Context, pos checkpoint.Position) error {
 	return err
 }
 
+// Replace is for operators; there is none here.
+func (p *process) Replace(context.Context, checkpoint.Position) error { return errDead }
+
 // pause is how long a disk takes; like one, it can't be interrupted.
 func (p *process) pause() { time.Sleep(p.w.saveDelay()) }
