@@ -19,8 +19,7 @@ func Compare(truth []Event, observed Observed, samples []Sample) *Report {
 		c.partitions[p.Topic] = max(c.partitions[p.Topic], p.Partition+1)
 	}
 	c.assign(observed)
-	walks := c.match(observed)
-	for p, seen := range walks {
+	for p, seen := range c.match(observed) {
 		c.walk(p, seen)
 	}
 	for i, e := range truth {
@@ -111,10 +110,16 @@ func (c *comparison) find(r *Record) (int, bool) {
 	return 0, false
 }
 
-// match checks every record by itself and returns, for each partition, the events of
-// the records that belong there.
-func (c *comparison) match(observed Observed) map[Place][]int {
-	walks := map[Place][]int{}
+// publication is a record where it belongs, and its event.
+type publication struct {
+	*Record
+	at int // index of the event
+}
+
+// match checks every record by itself and returns, for each partition, those that
+// belong there.
+func (c *comparison) match(observed Observed) map[Place][]publication {
+	walks := map[Place][]publication{}
 	for p, records := range observed {
 		c.Records += len(records)
 		for i := range records {
@@ -136,7 +141,7 @@ func (c *comparison) match(observed Observed) map[Place][]int {
 			if c.first[at] == nil || c.first[at].Topic != p.Topic || c.first[at].Partition != p.Partition {
 				c.first[at] = r
 			}
-			walks[p] = append(walks[p], at)
+			walks[p] = append(walks[p], publication{r, at})
 		}
 	}
 	return walks
@@ -171,33 +176,5 @@ func (c *comparison) checkContent(at int, p Place, r *Record) {
 	}
 	if r.Timestamp != e.Timestamp {
 		report(&c.WrongTimestamp, "another timestamp")
-	}
-}
-
-// walk follows one partition in offset order. First publications must come in commit
-// order; a repeat must be the start of a run without gaps up to the newest event, or up
-// to the next rewind.
-func (c *comparison) walk(p Place, seen []int) {
-	published := make([]bool, c.ranks[p])
-	last, newest := -1, -1
-	for _, at := range seen {
-		e, rank := c.truth[at], c.rank[at]
-		switch {
-		case !published[rank] && rank < newest:
-			c.Reordered.add("event %s, commit %s seq %d, comes late on %s", e.ID, e.Commit, e.Seq, p)
-			published[rank] = true // and the walk goes on from where it was
-			continue
-		case published[rank] && rank > last+1, !published[rank] && last < newest && rank != last+1:
-			c.BrokenRun.add("a run of repeats on %s skips to event %s, commit %s seq %d", p, e.ID, e.Commit, e.Seq)
-		case rank <= last:
-			c.Rewinds++
-		}
-		if published[rank] {
-			c.Repeats++
-		}
-		published[rank], last, newest = true, rank, max(newest, rank)
-	}
-	if last < newest {
-		c.BrokenRun.add("%s ends in a run of repeats that stops before the newest event", p)
 	}
 }

@@ -71,6 +71,22 @@ func (w *world) sample(confirmed pglogrepl.LSN) {
 	w.samples = append(w.samples, s)
 }
 
+// publishBy publishes events by a relay; what was published before was relay 1's.
+func (w *world) publishBy(relay int64, events ...int) {
+	for p, list := range w.observed {
+		for i := range list {
+			if list[i].Producer.ID == 0 {
+				w.observed[p][i].Producer.ID = 1
+			}
+		}
+	}
+	for _, i := range events {
+		w.publish(i)
+		list := w.observed[w.home(i)]
+		list[len(list)-1].Producer.ID = relay
+	}
+}
+
 // record is the last record of event i.
 func (w *world) record(i int) *Record {
 	for _, list := range w.observed {
@@ -150,6 +166,23 @@ func TestRulesFindPlantedAnomalies(t *testing.T) {
 			w.publish(12)
 		}, map[string]int{"broken runs": 1}},
 		"G2 a lone old repeat": {func(w *world) { w.publish(0) }, map[string]int{"broken runs": 1}},
+		"G2 a paused relay adds what another has published": {func(w *world) {
+			w.publishBy(2, 8, 10)
+			w.publishBy(1, 8, 10)
+		}, map[string]int{"late": 2}},
+		"G2 a paused relay is ahead of its heir": {func(w *world) {
+			w.commit(900, 0, "k0")
+			w.publishBy(2, 10)
+			w.publishBy(1, 10, 12)
+			w.publishBy(2, 12)
+		}, map[string]int{"late": 2}},
+		"G2 a paused relay leaves a gap": {func(w *world) {
+			w.commit(900, 0, "k0")
+			w.commit(900, 1, "k0")
+			w.publishBy(2, 10)
+			w.publishBy(1, 13)
+			w.publishBy(2, 12, 13)
+		}, map[string]int{"reordered": 1}},
 		"G6 another partition": {func(w *world) {
 			w.remove(10)
 			w.publishTo(w.home(1), 10)
@@ -238,6 +271,11 @@ func TestRepeatsThatAreAllowed(t *testing.T) {
 			}
 		}, 6, 2},
 		"the newest event again": {func(w *world) { w.publish(10) }, 1, 1},
+		"a relay that takes its place back": {func(w *world) {
+			w.commit(900, 0, "k0")
+			w.publishBy(2, 10)
+			w.publishBy(1, 12)
+		}, 1, 1},
 		"both partitions": {func(w *world) {
 			for i := range 12 {
 				w.publish(i)

@@ -35,7 +35,15 @@ type Record struct {
 	Commit     pglogrepl.LSN
 	Seq        uint64
 	Source     string // walrelay-source
+	Producer   Producer
 	Content
+}
+
+// Producer names who has written a record: each life of a relay has an id of its own, or
+// an epoch.
+type Producer struct {
+	ID    int64
+	Epoch int16
 }
 
 // Content is what an event and its record have in common.

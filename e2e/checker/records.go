@@ -145,7 +145,7 @@ func patiently(ctx context.Context, list func(context.Context, ...string) (kadm.
 }
 
 func newRecord(r *kgo.Record) Record {
-	rec := Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Content: Content{
+	rec := Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Producer: Producer{r.ProducerID, r.ProducerEpoch}, Content: Content{
 		Topic: r.Topic, Partition: r.Partition, Key: string(r.Key), NoKey: r.Key == nil,
 		Value: digest(r.Value), Timestamp: r.Timestamp.UnixMilli(),
 	}}

@@ -14,12 +14,14 @@ type Report struct {
 	Records   int
 	Repeats   int // records beyond the first of an event
 	Rewinds   int // times at which a partition went back to an earlier event
+	Again     []Spot
 	Samples   int // of the confirmed LSN
 
 	Lost           Finding // committed, not in Kafka
 	Phantom        Finding // in Kafka, never committed
 	Reordered      Finding // first publications against the commit order
 	BrokenRun      Finding // repeats that skip events or stop before the newest one
+	Late           Finding // repeats of a producer after another has taken its place: a relay that was paused and did not know
 	WrongPlace     Finding // topic or partition
 	WrongKey       Finding
 	WrongValue     Finding
@@ -27,6 +29,12 @@ type Report struct {
 	WrongTimestamp Finding
 	WrongPosition  Finding // walrelay-lsn, walrelay-seq, walrelay-source
 	ConfirmedAhead Finding // confirmed LSN beyond what could be read
+}
+
+// Spot is where a repeat lies.
+type Spot struct {
+	Place
+	Offset int64
 }
 
 // Finding counts the violations of one rule and keeps the first few.
@@ -52,7 +60,7 @@ func (r *Report) findings() []struct {
 		name string
 		*Finding
 	}{
-		{"lost", &r.Lost}, {"phantom", &r.Phantom}, {"reordered", &r.Reordered}, {"broken runs", &r.BrokenRun},
+		{"lost", &r.Lost}, {"phantom", &r.Phantom}, {"reordered", &r.Reordered}, {"broken runs", &r.BrokenRun}, {"late", &r.Late},
 		{"wrong place", &r.WrongPlace}, {"wrong key", &r.WrongKey}, {"wrong value", &r.WrongValue},
 		{"wrong headers", &r.WrongHeaders}, {"wrong timestamp", &r.WrongTimestamp},
 		{"wrong position", &r.WrongPosition}, {"confirmed ahead", &r.ConfirmedAhead},
