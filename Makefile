@@ -7,7 +7,7 @@ FUZZTIME    ?= 20s
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build build-msk deps test test-unit test-sim test-e2e test-long soak mutations lint fmt fuzz bench bench-compare demo stack compose-check clean
+.PHONY: help build build-msk deps test test-unit test-sim test-e2e test-long soak mutations nemesis lint fmt fuzz bench bench-compare demo stack compose-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ soak: ## the simulation with fresh seeds for SOAK=600 seconds
 
 mutations: ## plant every bug of e2e/sim/mutations and print who notices, the table of DESIGN.md; MUTATIONS=part-of-a-name: these only
 	cd e2e && SIM_MUTATIONS=$(or $(MUTATIONS),all) $(GO) test ./sim -run TestMutations -count=1 -timeout 0 -v
+
+nemesis: deps build ## faults of every kind on real servers: NEMESIS=60 seconds, SEED=1, POSTGRES=15 to 18, BROKERS=1 or 3, RELAYS=1 or 2; reports in bin/nemesis
+	cd e2e && WALRELAY_BIN=$(CURDIR)/bin/walrelay NEMESIS=$(or $(NEMESIS),60) NEMESIS_SEED=$(or $(SEED),1) NEMESIS_POSTGRES=$(POSTGRES) NEMESIS_BROKERS=$(or $(BROKERS),1) \
+	  NEMESIS_RELAYS=$(or $(RELAYS),2) NEMESIS_REPORTS=$(CURDIR)/bin/nemesis $(GO) test ./nemesis -run TestNemesis -count=1 -timeout 0 -v
 
 test-e2e: deps build ## the end-to-end tests on a real Postgres and a real Kafka, short versions
 	bash .ci/gotest e2e -race -short -count=1 -p 1 -timeout 8m $$($(GO) -C e2e list ./... | tail -n +2)

@@ -176,6 +176,18 @@ func TestRulesFindPlantedAnomalies(t *testing.T) {
 			w.publishBy(1, 10, 12)
 			w.publishBy(2, 12)
 		}, map[string]int{"late": 2}},
+		"G2 a paused relay begins anew": {func(w *world) {
+			w.commit(900, 0, "k0")
+			w.publishBy(1, 12)
+			w.publishBy(2, 6, 8)
+			w.publishBy(3, 8, 10)
+			w.publishBy(1)
+		}, map[string]int{"late": 2}},
+		"G2 a paused relay begins anew, and the other goes on": {func(w *world) {
+			w.commit(900, 0, "k0")
+			w.publishBy(2, 6, 8)
+			w.publishBy(1, 12)
+		}, map[string]int{"late": 2}},
 		"G2 a paused relay leaves a gap": {func(w *world) {
 			w.commit(900, 0, "k0")
 			w.commit(900, 1, "k0")

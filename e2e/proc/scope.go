@@ -95,8 +95,8 @@ func (s *Scope) Mkdir(dir, tmpfs string) error {
 // Close kills what is left, removes the folder and dismisses the reaper.
 func (s *Scope) Close() error {
 	err := s.Kill()
-	for _, dir := range s.mounts {
-		err = errors.Join(err, syscall.Unmount(dir, 0))
+	for _, dir := range s.mounts { // a killed JVM lets go of its files a moment after it is a zombie
+		err = errors.Join(err, syscall.Unmount(dir, syscall.MNT_DETACH))
 	}
 	if os.Getenv("WALRELAY_E2E_KEEP") == "" {
 		err = errors.Join(err, os.RemoveAll(s.Dir))

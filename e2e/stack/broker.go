@@ -73,7 +73,7 @@ func (b *Broker) properties() string {
 		"listener.security.protocol.map": strings.Join(protocols, ","),
 		"inter.broker.listener.name":     "INTERNAL",
 		"controller.listener.names":      "CONTROLLER",
-		"log.dirs":                       b.dataDir(),
+		"log.dirs":                       b.DataDir(),
 	}
 	maps.Copy(p, brokerDefaults)
 	maps.Copy(p, replicationDefaults(b.kafka.opts.Brokers))
@@ -85,12 +85,14 @@ func (b *Broker) properties() string {
 	return s.String()
 }
 
-func (b *Broker) dataDir() string    { return filepath.Join(b.scope.Dir, "data") }
+// DataDir is the folder of the broker's logs.
+func (b *Broker) DataDir() string { return filepath.Join(b.scope.Dir, "data") }
+
 func (b *Broker) configFile() string { return filepath.Join(b.scope.Dir, "server.properties") }
 
 // format prepares the data folder.
 func (b *Broker) format(ctx context.Context) error {
-	if err := b.scope.Mkdir(b.dataDir(), b.kafka.opts.Tmpfs); err != nil {
+	if err := b.scope.Mkdir(b.DataDir(), b.kafka.opts.Tmpfs); err != nil {
 		return err
 	}
 	if err := os.WriteFile(b.configFile(), []byte(b.properties()), 0o600); err != nil {

@@ -107,8 +107,8 @@ func (b *Broker) formatFromTemplate(ctx context.Context) error {
 		return err
 	}
 	meta := fmt.Sprintf("version=1\ncluster.id=%s\nnode.id=%d\ndirectory.id=%s\n", b.kafka.id, b.ID, clusterID())
-	if err := os.WriteFile(filepath.Join(b.dataDir(), "meta.properties"), []byte(meta), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(b.DataDir(), "meta.properties"), []byte(meta), 0o600); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(b.dataDir(), "bootstrap.checkpoint"), checkpoint, 0o600)
+	return os.WriteFile(filepath.Join(b.DataDir(), "bootstrap.checkpoint"), checkpoint, 0o600)
 }
