@@ -182,3 +182,34 @@ func TestRoleNames(t *testing.T) {
 		}
 	}
 }
+
+// Topic says for values what decoding says for rows.
+func TestTopicOfValues(t *testing.T) {
+	text := func(s string) *string { return &s }
+	d, err := New(Config{Schema: "public", Table: "outbox_event", Topic: "{aggregate_type}.v1", TopicAllow: []string{"order.*", "own"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		topic, kind *string
+		name, why   string
+	}{
+		{nil, text("order"), "order.v1", ""},
+		{text(""), text("order"), "order.v1", ""},
+		{text("own"), text("order"), "own", ""},
+		{nil, nil, "", "aggregate_type is NULL"},
+		{nil, text("payment"), "payment.v1", "allow-list"},
+		{text("_schemas"), nil, "_schemas", "begins with _"},
+	} {
+		name, why := d.Topic(c.topic, c.kind, nil)
+		if name != c.name || !strings.Contains(why, c.why) || (why == "") != (c.why == "") {
+			t.Errorf("%v: %q %q, want %q %q", c, name, why, c.name, c.why)
+		}
+	}
+	if got := d.Column("key"); got != "aggregate_id" {
+		t.Errorf("column of the key: %q", got)
+	}
+	if got := d.Column("colour"); got != "" {
+		t.Errorf("column of no role: %q", got)
+	}
+}

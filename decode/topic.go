@@ -113,6 +113,28 @@ func (t *topics) pattern() string {
 	return glob.String()
 }
 
+// Topic is where a row with these values would go; a reason says why it can't. nil is
+// NULL, or a role without a column.
+func (d *Decoder) Topic(topic, aggregateType, eventType *string) (name, reason string) {
+	t := &d.m.topics
+	if topic != nil && *topic != "" {
+		return t.intern([]byte(*topic))
+	}
+	values := map[role]*string{roleAggregateType: aggregateType, roleEventType: eventType}
+	var b []byte
+	for _, p := range t.parts {
+		switch value := values[p.role]; {
+		case p.literal != "":
+			b = append(b, p.literal...)
+		case value == nil:
+			return "", "the row has no topic: " + p.role.String() + " is NULL"
+		default:
+			b = append(b, *value...)
+		}
+	}
+	return t.intern(b)
+}
+
 // intern returns the name as a string, and why it may not be written to, if so;
 // the string is then cut to what Kafka would take.
 func (t *topics) intern(name []byte) (topic, reason string) {

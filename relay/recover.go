@@ -86,7 +86,7 @@ func (r *Recovery) gap(way replication.Way) (*replication.ContinuityError, error
 	if r.survey.CatalogFault != nil || gap.Fault == replication.SlotForeign {
 		return nil, fmt.Errorf("recover: that has to be mended first: %w", r.Refusal)
 	}
-	if err := r.cfg.Decoder.Check(columns(r.survey.Columns)); err != nil {
+	if err := r.cfg.Fits(r.survey.Columns); err != nil {
 		return nil, fmt.Errorf("recover: that has to be mended first: %w", err)
 	}
 	return gap, nil

@@ -136,7 +136,7 @@ func (s *session) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.cfg.Decoder.Check(columns(s.pg.Columns)); err != nil {
+	if err := s.cfg.Fits(s.pg.Columns); err != nil {
 		return err
 	}
 	if s.resume, err = newResume(pos, s.pg.Slot.Confirmed); err != nil {
@@ -167,13 +167,13 @@ func (s *session) begin(ctx context.Context) error {
 	return nil
 }
 
-// columns are the table's, as the decoder takes them.
-func columns(published []replication.Column) []decode.Column {
+// Fits says by a *[decode.MappingError] whether the published columns fit the mapping.
+func (c Config) Fits(published []replication.Column) error {
 	cols := make([]decode.Column, len(published))
-	for i, c := range published {
-		cols[i] = decode.Column{Name: c.Name, Type: c.Type}
+	for i, col := range published {
+		cols[i] = decode.Column{Name: col.Name, Type: col.Type}
 	}
-	return cols
+	return c.Decoder.Check(cols)
 }
 
 // await waits until done is closed and keeps the session alive meanwhile.

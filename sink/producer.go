@@ -68,7 +68,8 @@ type cluster interface {
 // from anywhere.
 type Producer struct {
 	cluster     cluster
-	bootstrap   string // for the commands that an operator is told
+	bootstrap   string // for the commands that an operator is told,
+	principal   string // and in them who we are
 	codec       compress.Codec
 	batchBytes  int
 	policy      Policy
@@ -98,6 +99,9 @@ func NewProducer(cfg Config) (*Producer, error) {
 	p, err := newProducer(cfg, cfg.Client)
 	if err == nil {
 		p.bootstrap = strings.Join(cfg.Client.cfg.Brokers, ",")
+		if sasl := cfg.Client.cfg.SASL; sasl != nil && sasl.Username != "" {
+			p.principal = sasl.Username
+		}
 	}
 	return p, err
 }
@@ -131,6 +135,7 @@ func newProducer(cfg Config, c cluster) (*Producer, error) {
 	return &Producer{
 		cluster:     c,
 		bootstrap:   "HOST:PORT",
+		principal:   "PRINCIPAL",
 		codec:       codec,
 		batchBytes:  cfg.BatchBytes,
 		policy:      cfg.Poison,
