@@ -243,7 +243,7 @@ func (p *pgTest) checkGivenUp(needs replication.Needs) {
 	p.exec("CHECKPOINT")
 	needs.Anchor = true
 	found := p.examine(p.cfg, needs)
-	finds(p.T, found, "slot", "fail", "invalidated", "pg_drop_replication_slot")
+	finds(p.T, found, "slot", "fail", "invalidated", "walrelay recover")
 	finds(p.T, found, "anchor", "fail", "nothing can be replayed", "walrelay setup")
 }
 
