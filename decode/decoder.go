@@ -75,6 +75,9 @@ func (d *Decoder) Check(cols []Column) error {
 // Allows says whether events may be published to a topic. Any goroutine may call it.
 func (d *Decoder) Allows(topic string) bool { return d.m.topics.refuse(topic) == "" }
 
+// Expects says whether the template, or the allow-list by name, has events published to a topic. Any goroutine may call it.
+func (d *Decoder) Expects(topic string) bool { return d.m.topics.expects(topic) }
+
 // Column returns the name of the column that has a role, "" where none has.
 func (d *Decoder) Column(role string) string {
 	r, ok := parseRole(role)

@@ -183,6 +183,37 @@ func TestG6Topic(t *testing.T) {
 	}
 }
 
+// G1: which topics rows are known to go to before the first one does; what is only permitted is not among them.
+func TestG1ExpectedTopics(t *testing.T) {
+	for _, c := range []struct {
+		template string
+		allow    []string
+		want     string // of these: a.order b.order order other
+	}{
+		{"a.{aggregate_type}", nil, "a.order"},
+		{"a.{aggregate_type}", []string{"*"}, "a.order"},
+		{"a.{aggregate_type}", []string{"b.*", "order"}, "order"},
+		{"{aggregate_type}", nil, ""},
+		{"{aggregate_type}", []string{"*", "other"}, "other"},
+		{"order", nil, "order"},
+		{"order", []string{"order", "*.order"}, "order"},
+	} {
+		d, err := New(Config{Schema: "public", Table: "o", Topic: c.template, TopicAllow: c.allow})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, topic := range []string{"a.order", "b.order", "order", "other", "_order", "a.order.DLT"} {
+			if d.Expects(topic) {
+				got = append(got, topic)
+			}
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s, %v: %v, want %s", c.template, c.allow, got, c.want)
+		}
+	}
+}
+
 // G7: what rows choose does not grow the decoder without bound.
 func TestG7CachesAreBounded(t *testing.T) {
 	s := newStream(t, Config{TopicAllow: []string{"*"}})

@@ -3,6 +3,7 @@ package decode
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -12,7 +13,7 @@ const (
 	defaultDeadLetter = "{topic}.DLT"
 	plainDeadLetter   = "walrelay.DLT" // where {topic} can't be used
 
-	maxTopic    = 249  // Kafka's limit: org.apache.kafka.common.internals.Topic
+	maxTopic    = 249  // Kafka's limit
 	knownTopics = 4096 // cached; more than a cluster is asked to carry for one table
 )
 
@@ -163,7 +164,7 @@ func (t *topics) intern(name []byte) (topic, reason string) {
 // refuse says why nothing may be written to the topic; "" = it may.
 func (t *topics) refuse(topic string) string {
 	switch {
-	case topic == "" || topic == "." || topic == ".." || len(topic) > maxTopic || strings.ContainsFunc(topic, notInTopic):
+	case !LegalTopic(topic):
 		return "is no legal name: 1 to 249 letters, digits, '.', '_' and '-'"
 	case topic[0] == '_':
 		return "begins with _, as Kafka's internal topics do"
@@ -183,11 +184,29 @@ func (t *topics) refuse(topic string) string {
 	return "is not on the allow-list; add it by --topic-allow if it is meant"
 }
 
+// expects reports whether the configuration by itself says that rows go to the topic: by the template, unless
+// that is nothing but placeholders, or by an entry of the allow-list without wildcards. Wider globs are
+// a permission, and may well cover other people's topics.
+func (t *topics) expects(topic string) bool {
+	if t.refuse(topic) != "" {
+		return false
+	}
+	if pattern := t.pattern(); strings.Trim(pattern, "*") != "" && match(pattern, topic) {
+		return true
+	}
+	return slices.Contains(t.allow, topic)
+}
+
 // match is [path.Match]; names and globs have been checked for what it treats
 // specially.
 func match(glob, name string) bool {
 	ok, _ := path.Match(glob, name)
 	return ok
+}
+
+// LegalTopic reports whether a topic can have the name, by Kafka's rule (org.apache.kafka.common.internals.Topic).
+func LegalTopic(name string) bool {
+	return name != "" && name != "." && name != ".." && len(name) <= maxTopic && !strings.ContainsFunc(name, notInTopic)
 }
 
 func legalGlob(glob string) bool {

@@ -21,10 +21,10 @@ const quickAnswer = 2 * time.Second
 func (c *Client) any(ctx context.Context, req protocol.Message, quick bool) (res protocol.Message, err error) {
 	c.mu.Lock()
 	peers := c.candidates()
-	limit := min(quickAnswer<<min(c.slowRounds, 10), c.cfg.RequestTimeout)
+	limit := min(quickAnswer<<min(c.slowRounds, 10), c.cfg.requestTimeout)
 	c.mu.Unlock()
 	if !quick {
-		limit = c.cfg.ConnectTimeout + c.timeout(req)
+		limit = c.cfg.connectTimeout + c.timeout(req)
 	}
 	slow := false
 	var worst error

@@ -14,7 +14,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// ClientConfig says how to reach the Kafka cluster. Zero durations mean the defaults.
+// ClientConfig says how to reach the Kafka cluster. The durations are set by tests only; zero means the default.
 type ClientConfig struct {
 	Brokers  []string // seed addresses, host:port
 	ClientID string
@@ -24,11 +24,11 @@ type ClientConfig struct {
 	// Dial opens every connection; nil = net.Dialer. Host names are passed through.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-	// ConnectTimeout is for dial, TLS, ApiVersions and SASL together; 6 s: a dead name server alone costs
+	// connectTimeout is for dial, TLS, ApiVersions and SASL together; 6 s: a dead name server alone costs
 	// five. A way that is free again is found sooner, by another attempt: see peer.connection.
-	ConnectTimeout time.Duration
-	RequestTimeout time.Duration // a request and its answer, beyond the server-side time-out of a produce or fetch request; 30 s
-	MetadataMaxAge time.Duration // age at which known partitions are asked for again, when they are next used; 1 min
+	connectTimeout time.Duration
+	requestTimeout time.Duration // a request and its answer, beyond the server-side time-out of a produce or fetch request; 30 s
+	metadataMaxAge time.Duration // age at which known partitions are asked for again, when they are next used; 1 min
 
 	Log zerolog.Logger
 }
@@ -87,9 +87,9 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	if cfg.Dial == nil {
 		cfg.Dial = new(net.Dialer).DialContext
 	}
-	cfg.ConnectTimeout = or(cfg.ConnectTimeout, 6*time.Second)
-	cfg.RequestTimeout = or(cfg.RequestTimeout, 30*time.Second)
-	cfg.MetadataMaxAge = or(cfg.MetadataMaxAge, time.Minute)
+	cfg.connectTimeout = or(cfg.connectTimeout, 6*time.Second)
+	cfg.requestTimeout = or(cfg.requestTimeout, 30*time.Second)
+	cfg.metadataMaxAge = or(cfg.metadataMaxAge, time.Minute)
 	c := &Client{
 		cfg:          cfg,
 		creds:        newCredentials(cfg.SASL, cfg.Dial),
@@ -144,7 +144,7 @@ func (c *Client) Send(ctx context.Context, broker int32, req protocol.Message) (
 func (c *Client) Admin() *kafka.Client {
 	return &kafka.Client{
 		Addr:      kafka.TCP(c.cfg.Brokers...),
-		Timeout:   c.cfg.RequestTimeout, // 0 would become 500 ms on the broker's side
+		Timeout:   c.cfg.requestTimeout, // 0 would become 500 ms on the broker's side
 		Transport: c,
 	}
 }

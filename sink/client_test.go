@@ -65,7 +65,7 @@ func TestG8SilentBrokerEndsAtTheDeadline(t *testing.T) {
 			return nil, errDefault
 		})
 		f.leaders["t"] = []int32{1}
-		c := f.client(func(cfg *ClientConfig) { cfg.RequestTimeout = 15 * time.Second })
+		c := f.client(func(cfg *ClientConfig) { cfg.requestTimeout = 15 * time.Second })
 		mustKnow(t, c, "t")
 		if _, err := c.Send(t.Context(), 1, produceTo("t", 0, recordSet(t, "x"))); err != nil {
 			t.Fatal(err)

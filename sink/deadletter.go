@@ -56,6 +56,53 @@ func (p *Producer) park(pr *Prepared, i int, reason string) {
 	pr.parked[i] = d
 }
 
+// Dead letters keep the order of their events, whoever found out: the decoder, the topic's configuration or the
+// broker, which is late. So they are held until nothing before them can become one any more, and taken
+// back, to be planned again, when something does. Without dead letters this costs nothing.
+
+// held reports whether b has to wait for what comes before its last event.
+func (pr *Prepared) held(b *batch) bool {
+	if !b.dead {
+		return false
+	}
+	for _, s := range pr.shares {
+		if s.waiting && s.first < b.last && pr.parked[s.first] == nil {
+			return true
+		}
+		for _, r := range s.runs {
+			for _, other := range r.queue {
+				if other.dead {
+					break // and what is behind it: nobody may wait for each other
+				}
+				if other.first < b.last {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// recall takes back the dead letters that were not sent yet.
+func (pr *Prepared) recall() {
+	if pr.parked == nil {
+		return
+	}
+	for _, s := range pr.shares {
+		for _, r := range s.runs {
+			kept := r.queue[:0]
+			for _, b := range r.queue {
+				if b.dead && !b.sent {
+					pr.unroute(b)
+				} else {
+					kept = append(kept, b)
+				}
+			}
+			r.queue = kept
+		}
+	}
+}
+
 // slim leaves away what may be the reason that the dead letter is too large itself: first
 // the value, then the event's own headers, then the key. It reports false when nothing is left.
 func (d *deadLetter) slim() bool {
@@ -114,22 +161,8 @@ func (p *Producer) deadLetterTopic(topic string) string {
 		return p.deadLetters
 	}
 	name := strings.ReplaceAll(p.deadLetters, "{topic}", topic)
-	if !legalTopic(topic) || !p.allowed(topic) || !legalTopic(name) {
+	if !decode.LegalTopic(topic) || !p.allowed(topic) || !decode.LegalTopic(name) {
 		return lastResort
 	}
 	return name
-}
-
-// legalTopic is Kafka's rule for names (org.apache.kafka.common.internals.Topic).
-func legalTopic(name string) bool {
-	if name == "" || name == "." || name == ".." || len(name) > 249 {
-		return false
-	}
-	for i := range len(name) {
-		c := name[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {
-			return false
-		}
-	}
-	return true
 }

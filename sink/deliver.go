@@ -129,7 +129,7 @@ func (d *delivery) dispatch(ctx context.Context, now time.Time) (wake time.Time)
 			s.target.since = now
 		}
 		for _, r := range s.runs {
-			if len(r.queue) == 0 || r.flight != nil || s.shrunk {
+			if len(r.queue) == 0 || r.flight != nil || s.shrunk || d.pr.held(r.queue[0]) {
 				continue
 			}
 			if r.ledger.since.IsZero() {

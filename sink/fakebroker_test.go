@@ -63,6 +63,9 @@ type fakeSession struct {
 
 var errHangUp = errors.New("hang up")
 
+// pass lets virtual time go by.
+func pass(d time.Duration) { <-time.After(d) }
+
 func newFakeCluster(t *testing.T, nodes int, s script) *fakeCluster {
 	f := &fakeCluster{t: t, brokers: make(map[string]*fakeBroker), leaders: make(map[string][]int32), control: 1, conns: make(map[net.Conn]struct{})}
 	for i := range int32(nodes) {

@@ -16,10 +16,10 @@ import (
 // versions is a range of protocol versions, inclusive.
 type versions struct{ min, max int16 }
 
-// connect opens a connection: dial, TLS, ApiVersions, SASL, all within ConnectTimeout.
+// connect opens a connection: dial, TLS, ApiVersions, SASL, all within connectTimeout.
 // The first three tell a listener of the wrong kind from a broken one.
 func (p *peer) connect(ctx context.Context) (*conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.client.cfg.ConnectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, p.client.cfg.connectTimeout)
 	defer cancel()
 	raw, err := p.client.cfg.Dial(ctx, "tcp", p.addr)
 	if err != nil {
@@ -127,7 +127,7 @@ func (c *conn) reauthenticate(ctx context.Context) error {
 		return nil
 	}
 	return c.authenticate(ctx, func(req protocol.Message) (protocol.Message, error) {
-		w, err := c.write(req, c.peer.client.cfg.ConnectTimeout)
+		w, err := c.write(req, c.peer.client.cfg.connectTimeout)
 		if err != nil {
 			return nil, err
 		}

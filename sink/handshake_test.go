@@ -14,7 +14,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/saslhandshake"
 )
 
-// G8: a link that goes silent at any step of the way in ends at ConnectTimeout, the
+// G8: a link that goes silent at any step of the way in ends at connectTimeout, the
 // socket is closed, and the error names the step.
 func TestG8EveryStepHasADeadline(t *testing.T) {
 	silentAt := func(key protocol.ApiKey) script {
@@ -50,7 +50,7 @@ func TestG8EveryStepHasADeadline(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeCluster(t, 1, tc.script)
 				c := f.client(func(cfg *ClientConfig) {
-					cfg.ConnectTimeout = 7 * time.Second
+					cfg.connectTimeout = 7 * time.Second
 					if tc.change != nil {
 						tc.change(cfg)
 					}
@@ -78,7 +78,7 @@ func TestG8EveryStepHasADeadline(t *testing.T) {
 				if want := "sink: broker 4 at b1:9092: " + tc.step + ": no answer in time"; err == nil || err.Error() != want {
 					t.Errorf("%q, want %q", err, want)
 				}
-				time.Sleep(7 * time.Second) // what has begun later
+				pass(7 * time.Second) // what has begun later
 				synctest.Wait()
 				f.mu.Lock()
 				defer f.mu.Unlock()
@@ -123,7 +123,7 @@ func TestG8SlowConnectOutlivesItsCallers(t *testing.T) {
 		if took := time.Since(start); took != 5500*time.Millisecond {
 			t.Errorf("after %v", took)
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if c.mu.Lock(); len(c.conns) != 2 {
 			t.Errorf("%d connections", len(c.conns))
 		}
@@ -210,10 +210,10 @@ func TestReauthenticationBeforeTheSessionEnds(t *testing.T) {
 			if _, err := c.Send(t.Context(), 1, produceTo("t", 0, recordSet(t, "x"))); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Second) // virtual
+			pass(time.Second)
 		}
 		writeFile(t, file, "second\n")
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		if _, err := c.Send(t.Context(), 1, produceTo("t", 0, recordSet(t, "x"))); err != nil {
 			t.Errorf("after an idle hour: %v", err)
 		}
@@ -252,7 +252,7 @@ func TestReauthenticationRefused(t *testing.T) {
 		if err := send(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		var refused *AuthError
 		if err := send(); !errors.As(err, &refused) {
 			t.Errorf("%v", err)

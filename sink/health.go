@@ -53,8 +53,8 @@ func (p *Producer) Healthy() (ok bool, reason string) {
 // Check asks the brokers about the topics in use and those named: their partitions,
 // limits and durability. The relay calls it at the start and every few seconds, so that
 // Healthy is true to life also while nothing is written. A *WeakTopicError names
-// topics that lose acknowledged events with one broker: those in use, and at first all that exist
-// and that rows may go to. Any other error says that the cluster could not be asked.
+// topics that lose acknowledged events with one broker: those in use, and at first those that exist
+// and that events are expected to go to. Any other error says that the cluster could not be asked.
 func (p *Producer) Check(ctx context.Context, topics ...string) error {
 	asking, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -115,12 +115,13 @@ func (p *Producer) check(ctx context.Context, named []string) error {
 	return err
 }
 
-// survey returns the topics that exist, that rows may go to, and that are weaker than
-// they should be, and why. It does so once: later, topics are looked at when they come into use.
+// survey returns the topics that exist, that events are expected to go to, and that are weaker than they should be,
+// and why. It does so once: all others are looked at when they come into use. What the allow-list merely permits is
+// not surveyed: a weak topic of somebody else must not keep the relay from starting.
 func (p *Producer) survey(ctx context.Context) (weak map[string]string, err error) {
 	weak = make(map[string]string)
 	p.mu.Lock()
-	surveyed := p.surveyed || p.allowWeak
+	surveyed := p.surveyed || p.allowWeak || p.expected == nil
 	p.mu.Unlock()
 	if surveyed {
 		return weak, nil
@@ -131,7 +132,7 @@ func (p *Producer) survey(ctx context.Context) (weak map[string]string, err erro
 	}
 	topics := make(map[string]Topic)
 	for _, t := range m.(*metadata.Response).Topics {
-		if t.ErrorCode != 0 || t.IsInternal || !p.allowed(t.Name) {
+		if t.ErrorCode != 0 || t.IsInternal || !p.expected(t.Name) {
 			continue
 		}
 		at := Topic{Name: t.Name}

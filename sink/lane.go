@@ -60,7 +60,7 @@ func laneOf(req protocol.Message) int {
 //
 // Attempts do not end with the caller that wanted them: a connect that takes longer than a
 // caller has (a slow name server, say) would never succeed. But bytes that were lost on the way also
-// hold an attempt up until ConnectTimeout, long after the way is free again; so as long as somebody waits, another attempt begins
+// hold an attempt up until connectTimeout, long after the way is free again; so as long as somebody waits, another attempt begins
 // beside the silent ones every connectAgain. The first to succeed is the connection.
 func (p *peer) connection(ctx context.Context, l *lane) (*conn, error) {
 	c := p.client

@@ -103,7 +103,7 @@ func (c *Client) Refresh(topics ...string) {
 }
 
 // remembered splits the topics into those that memory answers and those to ask
-// for; stale is false if these are merely older than MetadataMaxAge.
+// for; stale is false if these are merely older than metadataMaxAge.
 func (c *Client) remembered(topics []string) (out map[string]Topic, missing []string, stale bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +114,7 @@ func (c *Client) remembered(topics []string) (out map[string]Topic, missing []st
 	for _, name := range topics {
 		k := c.topics[name]
 		usable := k != nil && k.asked >= k.want && k.topic.complete()
-		if usable && time.Since(k.at) < c.cfg.MetadataMaxAge {
+		if usable && time.Since(k.at) < c.cfg.metadataMaxAge {
 			out[name] = k.topic
 			continue
 		}
@@ -132,8 +132,8 @@ func (c *Client) last(topics []string) map[string]Topic {
 	out := make(map[string]Topic, len(topics))
 	for _, name := range topics {
 		k := c.topics[name]
-		if time.Since(k.at) >= c.cfg.MetadataMaxAge {
-			k.at = time.Now().Add(10*time.Second - c.cfg.MetadataMaxAge)
+		if time.Since(k.at) >= c.cfg.metadataMaxAge {
+			k.at = time.Now().Add(10*time.Second - c.cfg.metadataMaxAge)
 		}
 		out[name] = k.topic
 	}

@@ -111,7 +111,7 @@ func TestG8SlowBrokersGetMoreTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t, 1, func(s *fakeSession, req protocol.Message) (protocol.Message, error) {
 			if req.ApiKey() == protocol.Metadata {
-				time.Sleep(5 * time.Second) // virtual: the broker's own slowness
+				pass(5 * time.Second) // the broker is slow
 			}
 			return nil, errDefault
 		})
@@ -155,7 +155,7 @@ func TestRefreshIsBackedOff(t *testing.T) {
 		f.leaders["t"] = []int32{1}
 		c := f.client(nil)
 		mustKnow(t, c, "t")
-		time.Sleep(10 * time.Second) // virtual, as all sleeps in this file
+		pass(10 * time.Second)
 		n, start := f.askedMetadata(), time.Now()
 		c.Refresh("t")
 		mustKnow(t, c, "t")
@@ -234,20 +234,20 @@ func TestMetadataMaxAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t, 1, nil)
 		f.leaders["t"] = []int32{1}
-		c := f.client(func(cfg *ClientConfig) { cfg.MetadataMaxAge = time.Minute })
+		c := f.client(func(cfg *ClientConfig) { cfg.metadataMaxAge = time.Minute })
 		mustKnow(t, c, "t")
 		f.set(func() { f.leaders["t"] = []int32{1, 1} })
-		time.Sleep(59 * time.Second)
+		pass(59 * time.Second)
 		if n := len(mustKnow(t, c, "t")["t"].Partitions); n != 1 {
 			t.Errorf("%d partitions", n)
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if n := len(mustKnow(t, c, "t")["t"].Partitions); n != 2 {
 			t.Errorf("%d partitions after the partition was added", n)
 		}
 		f.set(func() { f.broker(1).down = true })
 		f.hangUp(1)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		start := time.Now()
 		for range 10 {
 			if n := len(mustKnow(t, c, "t")["t"].Partitions); n != 2 {

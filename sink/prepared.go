@@ -80,6 +80,7 @@ func (pr *Prepared) event(i int) (ev *decode.Event, dead *deadLetter) {
 // plan puts every unrouted event of events[:end] into a batch, in order, and encodes these
 // batches. What a topic refuses is parked or moves end.
 func (p *Producer) plan(pr *Prepared) {
+	pr.recall()
 	pass := int32(len(pr.batches))
 	for i := 0; i < pr.end; i++ {
 		if pr.route[i] == unrouted {

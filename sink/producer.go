@@ -45,6 +45,7 @@ type Config struct {
 	Poison          Policy
 	DeadLetterTopic string                  // "{topic}" stands for the event's topic; "" = {topic}.DLT
 	Allowed         func(topic string) bool // the allow-list: what a dead-letter topic's name may be built upon
+	Expected        func(topic string) bool // topics that events are known to go to before the first one does; nil = none
 
 	CreateTopics    *CreateTopics // nil: a missing topic is waited for
 	AllowWeakTopics bool          // accept topics that lose acknowledged events with one broker
@@ -75,6 +76,7 @@ type Producer struct {
 	policy      Policy
 	deadLetters string
 	allowed     func(string) bool
+	expected    func(string) bool // nil = none
 	create      *CreateTopics
 	allowWeak   bool
 	log         zerolog.Logger
@@ -91,7 +93,7 @@ type Producer struct {
 	stuckSince time.Time // something waits to be acknowledged since then; zero = nothing
 	stuckBy    *trouble  // why; nil = no answer
 	checkErr   error     // of the last Check that could not ask the cluster; errNotAsked before the first
-	surveyed   bool      // the topics that exist have been looked at once
+	surveyed   bool      // the expected topics have been looked at once
 }
 
 // NewProducer checks the configuration; it does no I/O, so its errors are all errors of configuration.
@@ -120,7 +122,7 @@ func newProducer(cfg Config, c cluster) (*Producer, error) {
 	if cfg.DeadLetterTopic == "" {
 		cfg.DeadLetterTopic = deadLetterDefault
 	}
-	if !legalTopic(strings.ReplaceAll(cfg.DeadLetterTopic, "{topic}", "t")) || cfg.DeadLetterTopic == "{topic}" {
+	if !decode.LegalTopic(strings.ReplaceAll(cfg.DeadLetterTopic, "{topic}", "t")) || cfg.DeadLetterTopic == "{topic}" {
 		return nil, fmt.Errorf("--dead-letter-topic %q: not a name that a topic can have, with {topic} for the event's own", cfg.DeadLetterTopic)
 	}
 	if c := cfg.CreateTopics; c != nil && (c.Partitions < 1 || c.Replication < 1) {
@@ -141,6 +143,7 @@ func newProducer(cfg Config, c cluster) (*Producer, error) {
 		policy:      cfg.Poison,
 		deadLetters: cfg.DeadLetterTopic,
 		allowed:     cfg.Allowed,
+		expected:    cfg.Expected,
 		create:      cfg.CreateTopics,
 		allowWeak:   cfg.AllowWeakTopics,
 		log:         cfg.Log,

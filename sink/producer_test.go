@@ -355,7 +355,7 @@ func TestG8SlowBrokerIsGivenTime(t *testing.T) {
 		if _, err := p.Write(t.Context(), events); err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(time.Hour)
+		pass(time.Hour)
 		f.fault = func(arrival) fault { return fault{slow: 2 * time.Second, appended: true} }
 		ready := healthyIn(time.Second, p)
 		if _, err := p.Write(t.Context(), events); err != nil {

@@ -256,7 +256,7 @@ func topicsOf(req protocol.Message) (topics []string) {
 	return topics
 }
 
-// timeout is how long req and its answer may take: what the broker was told to wait, and RequestTimeout.
+// timeout is how long req and its answer may take: what the broker was told to wait, and requestTimeout.
 func (c *Client) timeout(req protocol.Message) time.Duration {
 	var wait int32
 	switch r := req.(type) {
@@ -267,7 +267,7 @@ func (c *Client) timeout(req protocol.Message) time.Duration {
 	case *fetch.Request:
 		wait = r.MaxWaitTime
 	}
-	return c.cfg.RequestTimeout + time.Duration(max(0, wait))*time.Millisecond
+	return c.cfg.requestTimeout + time.Duration(max(0, wait))*time.Millisecond
 }
 
 // throttleTime is the answer's ThrottleTimeMs, if it has one.

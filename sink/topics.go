@@ -99,7 +99,7 @@ func (p *Producer) shareOf(pr *Prepared, topic string) *share {
 	s := pr.byTopic[topic]
 	if s == nil {
 		s = &share{name: topic}
-		if !legalTopic(topic) {
+		if !decode.LegalTopic(topic) {
 			s.asOf.illegal = true
 		} else {
 			p.mu.Lock()

@@ -429,14 +429,16 @@ func TestG8WeakTopicsOfASilentCluster(t *testing.T) {
 	})
 }
 
-// G1: at the start, all topics that exist and that rows may go to are looked at, others are not.
+// G1: at the start, the topics that events are expected to go to are looked at; those that they merely may go to are not.
 func TestG1WeakTopicsAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newModelCluster(t)
 		f.create("orders", 2, "min.insync.replicas", "1")
 		f.create("payments", 2)
 		f.create("elsewhere", 2, "min.insync.replicas", "1")
-		p, _ := newTestProducer(t, f, Config{Allowed: func(topic string) bool { return topic != "elsewhere" }})
+		p, _ := newTestProducer(t, f, Config{
+			Allowed: func(string) bool { return true }, Expected: func(topic string) bool { return topic != "elsewhere" },
+		})
 		err := p.Check(t.Context())
 		var weak *WeakTopicError
 		if !errors.As(err, &weak) || len(weak.Topics) != 1 || weak.Topics[0] != "orders" || len(weak.Remedy) != 1 {

@@ -120,7 +120,7 @@ func (s *settings) checkEvents() error {
 	if err != nil {
 		return usagef("%v", err)
 	}
-	s.relay.Decoder, s.producer.Allowed = decoder, decoder.Allows
+	s.relay.Decoder, s.producer.Allowed, s.producer.Expected = decoder, decoder.Allows, decoder.Expects
 	return nil
 }
 
