@@ -30,7 +30,11 @@ func (d *delivery) settle(r *run, res *produce.ResponsePartition, broker int32) 
 			d.err = &CodeError{Code: c.number, Topic: r.share.name, Partition: r.partition}
 		}
 	case newID:
-		d.renumber(r, c)
+		if r.failing == nil || r.failing.key != t.key {
+			d.tellNewID(r, c)
+		}
+		r.ledger.spend() // the broker no longer follows its numbers
+		b.sealed = false
 		b.doubtful = true
 		d.failed(r, t)
 		return
@@ -86,17 +90,12 @@ func (d *delivery) failed(r *run, t *trouble) {
 	d.tell(t, r.ledger.since)
 }
 
-// renumber gives r a new identity: the broker no longer follows the old one's numbers.
-func (d *delivery) renumber(r *run, c code) {
+func (d *delivery) tellNewID(r *run, c code) {
 	l := r.ledger
-	if r.tries == 0 {
-		d.p.log.Warn().Str("topic", r.share.name).Int32("partition", r.partition).Str("error", c.name).Str("why", c.why).
-			Int64("producer_id", l.id.producer).Int32("sequence", l.next).
-			Int64("acknowledged_offset", l.offset).Stringer("lsn", l.lsn).
-			Msg("the partition gets a new producer id")
-	}
-	l.spend()
-	r.queue[0].sealed = false
+	d.p.log.Warn().Str("topic", r.share.name).Int32("partition", r.partition).Str("error", c.name).Str("why", c.why).
+		Int64("producer_id", l.id.producer).Int32("sequence", l.next).
+		Int64("acknowledged_offset", l.offset).Stringer("lsn", l.lsn).
+		Msg("the partition gets a new producer id")
 }
 
 // tooLarge halves the first batch of r; a record that stands alone can't be published.
