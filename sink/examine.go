@@ -11,6 +11,8 @@ import (
 
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/walrelay/walrelay/decode"
 )
 
 // examineTimeout bounds what one broker may take.
@@ -168,7 +170,7 @@ func (e *examination) run(ctx context.Context) error {
 func (e *examination) askMissing(ctx context.Context, topics map[string]*metadata.ResponseTopic) error {
 	var missing []string
 	for _, name := range e.known.Topics {
-		if topics[name] == nil && legalTopic(name) {
+		if topics[name] == nil && decode.LegalTopic(name) {
 			missing = append(missing, name)
 		}
 	}
