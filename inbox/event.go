@@ -1,8 +1,10 @@
 package inbox
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
+	"unicode/utf8"
 )
 
 // Names of the headers that walrelay's topics carry, and those of dead letters.
@@ -45,9 +47,12 @@ func (e Event) String() string {
 	return fmt.Sprintf("event %q (%s-%d, %s+%d)", e.ID, e.Topic, e.Partition, e.LSN, e.Seq)
 }
 
-// Set takes over what a header says about the event; other headers are none of its business. A position that is not
-// one (headers are input) counts as missing.
+// Set takes over what a header says about the event; other headers are none of its business. Headers are input: what
+// Postgres could not store, or is not a position, counts as missing.
 func (e *Event) Set(name string, value []byte) {
+	if !utf8.Valid(value) || bytes.IndexByte(value, 0) >= 0 {
+		value = nil
+	}
 	switch name {
 	case HeaderID:
 		e.ID = string(value)
