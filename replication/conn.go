@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 )
 
 // connectTimeout applies where the connection string names none.
@@ -106,11 +108,15 @@ func (cfg Config) dial(ctx context.Context, network, addr string) (net.Conn, err
 }
 
 // connectStream opens the replication connection. The socket is the one below
-// TLS that the connection ended up with.
+// TLS that it ended up with.
 func connectStream(ctx context.Context, cfg Config, pc *pgconn.Config) (*pgconn.PgConn, *socket, error) {
+	var sock *socket
 	pc = pc.Copy()
 	pc.RuntimeParams["replication"] = "database"
-	var sock *socket
+	pc.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		sock.in = &inbox{from: r}
+		return pgproto3.NewFrontend(sock.in, w)
+	}
 	conn, err := connect(ctx, pc, func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := cfg.dial(ctx, network, addr)
 		if err != nil {
@@ -122,6 +128,7 @@ func connectStream(ctx context.Context, cfg Config, pc *pgconn.Config) (*pgconn.
 	if err != nil {
 		return nil, nil, classifyConnect("connect to Postgres", err)
 	}
+	sock.plain = conn.Conn() == net.Conn(sock)
 	return conn, sock, nil
 }
 

@@ -15,7 +15,6 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/rs/zerolog"
 )
 
@@ -38,11 +37,10 @@ type Session struct {
 	Ground
 	PID int32 // of the walsender
 
-	cfg   Config
-	conn  *pgconn.PgConn
-	sock  *socket // below conn's TLS
-	front *pgproto3.Frontend
-	side  *side
+	cfg  Config
+	conn *pgconn.PgConn
+	sock *socket // below conn's TLS
+	side *side
 
 	// Set by any goroutine, read by the owner of the stream.
 	confirmed atomic.Uint64 // the LSN that status updates carry; from the slot's own on, monotone
@@ -134,7 +132,6 @@ func (s *Session) start(ctx context.Context) error {
 		return s.lastWords(ctx, err)
 	}
 	s.confirmed.Store(uint64(s.Slot.Confirmed))
-	s.front = s.conn.Frontend()
 	s.sock.streaming = true
 	s.timer = time.NewTimer(time.Hour)
 	s.timer.Stop()

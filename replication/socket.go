@@ -23,14 +23,11 @@ const (
 	bulkReads = 16                    // so many reads in a row, each within bulkGap of the one before
 	bulkGap   = 2 * time.Millisecond
 	emptyWait = time.Millisecond // a read in bulk that takes longer has found the socket empty
-
-	minBuffer = 16 << 10
-	maxBuffer = 1 << 20
 )
 
 // socket is the connection below TLS. While the stream runs, Read serves only
 // what fill has brought, and says errDrained when that is consumed: the one place
-// that blocks is fill.
+// that blocks is fill. Without TLS fill reads right into the inbox.
 //
 // One goroutine reads and fills; any goroutine may move the read deadline into
 // the past to interrupt fill.
@@ -39,9 +36,11 @@ type socket struct {
 	network, addr string
 
 	streaming bool
-	buf       []byte
-	r, w      int       // buf[r:w] is received and not yet read
+	in        *inbox    // above TLS
+	plain     bool      // there is no TLS
+	records   window    // for TLS to read
 	deadline  time.Time // the read deadline as fill last set it; zero: unknown
+	full      bool      // the last read took all there was room for
 
 	bulk   bool
 	near   int       // reads in a row within bulkGap
@@ -60,9 +59,9 @@ func (drained) Timeout() bool   { return true }
 func (drained) Temporary() bool { return true }
 
 func (c *socket) Read(p []byte) (int, error) {
-	if c.r < c.w {
-		n := copy(p, c.buf[c.r:c.w])
-		c.r += n
+	if b := &c.records; b.r < b.w {
+		n := copy(p, b.buf[b.r:b.w])
+		b.r += n
 		return n, nil
 	}
 	if c.streaming {
@@ -93,18 +92,20 @@ func (c *socket) soon(now, due time.Time) time.Time {
 	return at
 }
 
-// fill reads once, at most up to the deadline, into the empty buffer. lag is the
-// age of the commit being read. A deadline that passed is no error: then nothing
-// was received.
+// fill reads once, at most up to the deadline. lag is the age of the commit being read. A
+// deadline that passed is no error: then nothing was received.
 func (c *socket) fill(lag time.Duration) (n int, err error) {
-	if c.buf == nil {
-		c.buf = make([]byte, minBuffer)
-	} else if c.w == len(c.buf) && len(c.buf) < maxBuffer {
-		c.buf = make([]byte, min(4*len(c.buf), maxBuffer)) // the last read filled it: more was waiting
+	b, need := &c.records, 0
+	if c.plain {
+		b, need = &c.in.window, c.in.need
 	}
-	c.r, c.w = 0, 0
-	n, err = c.Conn.Read(c.buf)
-	c.w = n
+	if c.full && len(b.buf) < maxBuffer {
+		need = max(need, min(4*len(b.buf), maxBuffer)) // more was waiting
+	}
+	p := b.room(need)
+	n, err = c.Conn.Read(p)
+	b.w += n
+	c.full = n == len(p)
 	if n == 0 {
 		if ne, ok := err.(net.Error); ok && ne.Timeout() {
 			c.deadline = time.Time{} // perhaps moved by another goroutine
@@ -131,4 +132,4 @@ func (c *socket) pace(now time.Time, lag time.Duration) {
 // sleepy reports whether to sleep before the next read: in bulk, unless the last
 // one filled the buffer. Never on a unix socket: the walsender's send buffer holds
 // some 170 rows there, and it stands still for the rest of the sleep.
-func (c *socket) sleepy() bool { return c.bulk && c.w < len(c.buf) && c.network != "unix" }
+func (c *socket) sleepy() bool { return c.bulk && !c.full && c.network != "unix" }

@@ -38,10 +38,10 @@ const y2k = 946684800 * 1000000
 // allocates nothing per message. After an error the session is only good for Close.
 func (s *Session) Next() (Message, error) {
 	for {
-		raw, err := s.front.Receive()
+		kind, body, err := s.sock.in.next()
 		switch {
 		case err == nil:
-			m, ok, err := s.take(raw)
+			m, ok, err := s.message(kind, body)
 			if err != nil {
 				return Message{}, s.fail(err)
 			}
@@ -65,6 +65,33 @@ func (s *Session) Next() (Message, error) {
 			}
 		}
 	}
+}
+
+// message reads one message of the stream; ok is false for what nobody needs to see.
+func (s *Session) message(kind byte, body []byte) (m Message, ok bool, err error) {
+	var raw pgproto3.BackendMessage
+	switch kind {
+	case 'd':
+		return s.copyData(body)
+	case 'E':
+		raw = new(pgproto3.ErrorResponse)
+	case 'N':
+		raw = new(pgproto3.NoticeResponse)
+	case 'S':
+		raw = new(pgproto3.ParameterStatus)
+	case 'c':
+		raw = new(pgproto3.CopyDone)
+	case 'C':
+		raw = new(pgproto3.CommandComplete)
+	case 'Z':
+		raw = new(pgproto3.ReadyForQuery)
+	default:
+		return m, false, fmt.Errorf("replication: read the stream: unexpected message of type %q", kind)
+	}
+	if err := raw.Decode(body); err != nil {
+		return m, false, fmt.Errorf("replication: read the stream: %w", err)
+	}
+	return s.take(raw)
 }
 
 // take turns a protocol message into one of ours; ok is false for what nobody

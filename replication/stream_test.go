@@ -120,7 +120,6 @@ func TestWake(t *testing.T) {
 		want(t, s, Data, Drained)
 
 		s.sock.bulk = true
-		s.sock.buf = make([]byte, minBuffer)
 		time.AfterFunc(2*time.Millisecond, s.Wake)
 		began = time.Now()
 		want(t, s, Woken)
