@@ -14,6 +14,10 @@ var (
 	// same slot: another relay has delivered more, and what is known here is
 	// stale. The saved position stays.
 	ErrBehind = errors.New("checkpoint: a higher position of this slot is saved already")
+
+	// ErrLost is returned by Save when the store is another relay's by now, or may have been
+	// written without our knowing: it has to be owned and loaded again.
+	ErrLost = errors.New("checkpoint: the position may or may not be saved")
 )
 
 // StateError says that what is stored cannot be trusted as this relay's position:

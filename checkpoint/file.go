@@ -57,6 +57,12 @@ var realDisk = disk{
 // OpenFile is the store in the file at path. It touches nothing yet.
 func OpenFile(path string) *File { return &File{path: path, disk: realDisk} }
 
+// For does nothing: a file holds one position, which says whose it is.
+func (f *File) For(string, string) {}
+
+// Own does nothing: relays of one host may share the file, and a higher position stays.
+func (f *File) Own(context.Context) error { return nil }
+
 // Load returns the saved position, or ErrNone. A *StateError says that there is
 // something, but not a position to trust; any other error may pass by itself.
 func (f *File) Load(context.Context) (Position, error) {
@@ -216,9 +222,14 @@ func (f *File) Check(ctx context.Context) error {
 // lockRetry is how often a held lock is tried again. Locks are held for one Save.
 const lockRetry = 2 * time.Millisecond
 
+// lockTimeout is when a Save that waits for a lock, which a frozen process may hold, says so.
+const lockTimeout = 5 * time.Second
+
 // lock takes the flock of PATH.lock, and returns how to give it back. The lock
 // file stays: removing it would let two relays lock two files of one name.
 func (f *File) lock(ctx context.Context) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+	defer cancel()
 	name := f.path + ".lock"
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

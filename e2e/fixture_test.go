@@ -25,6 +25,7 @@ type fixture struct {
 	pg    *stack.Postgres
 	kafka *stack.Kafka
 	relay *harness.Relay
+	once  bool     // what counts is what a read_committed consumer sees
 	name  string   // database, slot and publication
 	types []string // aggregate types
 	truth checker.Truth
@@ -34,7 +35,9 @@ type fixture struct {
 
 type option struct {
 	pg         *stack.Postgres
-	direct     bool // the relay reaches both servers past the proxies
+	kafka      *stack.Kafka
+	positions  string // topic of a checkpoint in Kafka
+	direct     bool   // the relay reaches both servers past the proxies
 	partitions int32
 	args       []string
 	unprepared bool // neither setup nor checker
@@ -52,8 +55,10 @@ func newFixture(t *testing.T, o option) *fixture {
 		f.pg, err = sharedPostgres()
 		f.must(err)
 	}
-	f.kafka, err = sharedKafka()
-	f.must(err)
+	if f.kafka = o.kafka; f.kafka == nil {
+		f.kafka, err = sharedKafka()
+		f.must(err)
+	}
 	f.types = []string{f.name + ".order", f.name + ".payment"}
 	f.exec("postgres", "CREATE DATABASE "+f.name)
 	t.Cleanup(f.dropDatabase)
@@ -62,7 +67,7 @@ func newFixture(t *testing.T, o option) *fixture {
 	}
 	f.must(f.kafka.CreateTopics(ctx, o.partitions, nil, f.topics()...))
 
-	config := harness.Config{Postgres: f.pg.URL(f.name), Brokers: f.kafka.Bootstrap(), Slot: f.name, Args: o.args}
+	config := harness.Config{Postgres: f.pg.URL(f.name), Brokers: f.kafka.Bootstrap(), Slot: f.name, Topic: o.positions, Args: o.args}
 	if o.direct {
 		config.Postgres, config.Brokers = f.url(), f.kafka.Direct()
 	}
@@ -149,7 +154,7 @@ func (f *fixture) published() int64 {
 }
 
 func (f *fixture) records() checker.Topics {
-	return checker.Topics{Brokers: f.kafka.Direct(), Names: f.topics()}
+	return checker.Topics{Brokers: f.kafka.Direct(), Names: f.topics(), Committed: f.once}
 }
 
 // check holds Kafka against the commit order, and logs the counts.

@@ -75,7 +75,13 @@ const confirmedPast = "SELECT coalesce(confirmed_flush_lsn >= $2::pg_lsn, false)
 // drain returns when the slot confirms everything committed so far.
 func (f *fixture) drain() {
 	f.t.Helper()
-	mark := query[string](f, "SELECT pg_logical_emit_message(true, 'walrelay-e2e', '')::text")
+	var mark string
+	if f.relay.Topic == "" {
+		mark = query[string](f, "SELECT pg_logical_emit_message(true, 'walrelay-e2e', '')::text")
+	} else { // an idle position would only be saved every ten seconds
+		mark = query[string](f, "SELECT pg_current_wal_insert_lsn()::text")
+		f.insert("drain-" + mark)
+	}
 	f.await(size(90*time.Second, 10*time.Minute), "drain", func() bool {
 		return query[bool](f, confirmedPast, f.name, mark)
 	})

@@ -118,12 +118,13 @@ func (r *Relay) refusal(ctx context.Context, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, refusalTimeout)
 	defer cancel()
-	pos, loaded := checkpoint.Position{}, checkpoint.ErrNone
-	if r.cfg.Store != nil {
-		pos, loaded = r.cfg.Store.Load(ctx)
-	}
 	if gap.From == 0 && gap.To == 0 {
 		if s, unseen := replication.LookAround(ctx, r.cfg.Postgres); unseen == nil {
+			pos, loaded := checkpoint.Position{}, checkpoint.ErrNone
+			if r.cfg.Store != nil {
+				r.cfg.Store.For(s.Server.SystemID, r.cfg.Postgres.Slot)
+				pos, loaded = r.cfg.Store.Load(ctx)
+			}
 			if found := examine(ctx, r.cfg.Postgres, pos, loaded, s); found != nil {
 				err = found
 			}

@@ -45,13 +45,23 @@ func (s *session) produce(ctx context.Context, b *batch) error {
 	if err := s.stillOurs(s.broken); err != nil {
 		return err
 	}
-	n, err := s.cfg.Producer.Write(ctx, b.Events)
-	s.track.acked(b.positionAt(n), size)
+	n, err := s.write(ctx, b)
 	s.metrics.acked(b, n)
 	if err == nil {
 		s.state.flying(time.Time{})
 	}
 	return err
+}
+
+// write moves the delivered position behind what is acknowledged of b. Exactly once, that is
+// saved by then as well.
+func (s *session) write(ctx context.Context, b *batch) (n int, err error) {
+	if s.cfg.Once != nil && len(b.Events) > 0 {
+		return s.transact(ctx, b)
+	}
+	n, err = s.cfg.Producer.Write(ctx, b.Events)
+	s.track.acked(b.positionAt(n), b.Bytes())
+	return n, err
 }
 
 // stillOurs asks who holds the slot if the walsender was not heard for so long that
@@ -86,9 +96,16 @@ func (s *session) save(ctx context.Context) {
 	)
 	settled := s.settled
 	for {
+		s.writing.Lock()
 		pos, bytes, due, changed := s.track.unsaved()
+		var err error
 		if due {
-			err := s.store(ctx, pos)
+			if err = s.store(ctx, pos); err == nil {
+				s.track.markSaved(pos, bytes)
+			}
+		}
+		s.writing.Unlock()
+		if due {
 			if s.broken.Err() != nil {
 				return // the next session knows from memory what is not saved
 			}
@@ -96,14 +113,13 @@ func (s *session) save(ctx context.Context) {
 			if err == nil {
 				delay = backoff{}
 				faults.over(s.log).Msg("positions are saved again")
-				s.track.markSaved(pos, bytes)
 				s.pg.Confirm(pos.Safe)
 				if settled != nil {
 					s.rest()
 				}
 				continue
 			}
-			if errors.Is(err, checkpoint.ErrBehind) || fatal(err) {
+			if errors.Is(err, checkpoint.ErrBehind) || errors.Is(err, checkpoint.ErrLost) || fatal(err) {
 				s.fail(err) // another relay has delivered more; or what is stored is no longer ours
 				s.breakOff()
 				return
@@ -142,11 +158,12 @@ func (s *session) store(ctx context.Context, pos checkpoint.Position) error {
 	if s.cfg.Store == nil || s.broken.Err() != nil {
 		return s.broken.Err()
 	}
-	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
-	defer cancel()
+	slow := time.AfterFunc(saveSlow, func() { s.state.unsaved(errSaveSlow) })
+	defer slow.Stop()
 	return s.cfg.Store.Save(ctx, pos)
 }
 
-// saveTimeout is when a save that waits, for a lock that a frozen process holds, is
-// told of and tried again.
-const saveTimeout = 5 * time.Second
+// saveSlow is when a save that waits, for Kafka or a lock, makes the relay unready.
+const saveSlow = 5 * time.Second
+
+var errSaveSlow = errors.New("relay: the checkpoint has been waiting for some seconds to be written")

@@ -44,6 +44,8 @@ func fatal(err error) bool {
 		return true
 	case errors.As(err, new(*sink.WeakTopicError)): // reported only at the start, where nobody relies on us yet
 		return true
+	case errors.As(err, new(*sink.TopicError)): // the topic's configuration must change first
+		return true
 	case errors.As(err, new(*sink.AuthError)): // reported only after authPatience
 		return true
 	case errors.As(err, &code) && code.Fatal(): // the brokers' answer stays the same

@@ -55,18 +55,26 @@ func (s *session) watch(ctx context.Context) {
 	defer tick.Stop()
 	var (
 		looked time.Time
+		proven time.Time // the last idle position
 		faults outage
 	)
 	for {
+		hurry := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		case <-s.idle.now:
+			hurry = true
 		}
 		lsn := s.idle.seen()
-		if delivered, _ := s.track.positions(); lsn <= delivered.Safe && time.Since(looked) < catalogEvery {
+		switch delivered, _ := s.track.positions(); {
+		case lsn > delivered.Safe && (hurry || time.Since(proven) >= s.cfg.IdleEvery):
+			proven = time.Now()
+		case time.Since(looked) < catalogEvery:
 			continue
+		default:
+			lsn = min(lsn, delivered.Safe) // the catalog alone
 		}
 		looked = time.Now()
 		err := s.prove(ctx, lsn)

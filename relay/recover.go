@@ -38,6 +38,7 @@ func Examine(ctx context.Context, cfg Config) (*Recovery, error) {
 		return nil, fmt.Errorf("%w; stop the relay that holds it first", r.survey.SlotFault)
 	}
 	if cfg.Store != nil {
+		cfg.Store.For(r.survey.Server.SystemID, cfg.Postgres.Slot)
 		r.pos, r.loaded = cfg.Store.Load(ctx)
 	}
 	r.Refusal = examine(ctx, cfg.Postgres, r.pos, r.loaded, r.survey)

@@ -35,9 +35,12 @@ import (
 	"github.com/walrelay/walrelay/sink"
 )
 
-// Store keeps the position. Load answers [checkpoint.ErrNone] where none was saved yet;
-// Replace saves a position whatever is there: only an operator's word allows that.
+// Store keeps the position of the slot that For names. Own is called at the start of each session, once the
+// slot is ours; Load answers [checkpoint.ErrNone] where none was saved yet; Replace saves a position whatever
+// is there: only an operator's word allows that.
 type Store interface {
+	For(systemID, slot string)
+	Own(context.Context) error
 	Load(context.Context) (checkpoint.Position, error)
 	Save(context.Context, checkpoint.Position) error
 	Replace(context.Context, checkpoint.Position) error
@@ -49,6 +52,13 @@ type Config struct {
 	Decoder  *decode.Decoder
 	Producer *sink.Producer
 	Store    Store // nil: the slot's own position is the only one
+
+	// Once, if it is set, is the Store, in the hands of Producer: each batch and the position behind
+	// it are one transaction (exactly once).
+	Once *checkpoint.Kafka
+
+	// IdleEvery is how often idle positions are proven, saved and confirmed at most; 0: once a second.
+	IdleEvery time.Duration
 
 	// BufferBytes bounds the memory of all events held, but for a row that is
 	// larger by itself.
@@ -102,6 +112,9 @@ var (
 // New returns a relay; [Relay.Run] does the work.
 func New(cfg Config) *Relay {
 	r := &Relay{cfg: cfg, log: cfg.Log, track: newTracker(), started: time.Now().UTC(), until: cfg.Until}
+	if r.cfg.IdleEvery == 0 {
+		r.cfg.IdleEvery = idleEvery
+	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
 	}
@@ -226,6 +239,11 @@ func (r *Relay) position(ctx context.Context, s *replication.Session) (checkpoin
 	}
 	pos, err := fresh, checkpoint.ErrNone
 	if r.cfg.Store != nil {
+		r.cfg.Store.For(fresh.SystemID, fresh.Slot)
+		// In this order: what is loaded before others are shut out may not be the last word.
+		if err = r.cfg.Store.Own(ctx); err != nil {
+			return pos, err
+		}
 		pos, err = r.cfg.Store.Load(ctx)
 		err = damaged(err, &s.Ground)
 	}

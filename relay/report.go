@@ -160,6 +160,7 @@ func (from Sources) position(ctx context.Context, r *Report) checkpoint.Position
 		return checkpoint.Position{}
 	}
 	r.Checkpoint = &ReportPosition{Store: from.Place}
+	from.Config.Store.For(r.Server.SystemID, from.Config.Postgres.Slot)
 	pos, err := from.Config.Store.Load(ctx)
 	if err == nil {
 		err = pos.Belongs(r.Server.SystemID, from.Config.Postgres.Slot)

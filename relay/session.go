@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -34,6 +35,8 @@ type session struct {
 	delivered chan struct{} // closed when the deliver goroutine has ended
 	settled   chan struct{} // closed when the delivered position is final
 	saved     chan struct{} // closed when the save goroutine has ended
+
+	writing sync.Mutex // exactly once: held from the choice of a position until it is saved
 
 	mu     sync.Mutex
 	failed error // why one of the other goroutines wants the session to end
@@ -132,7 +135,7 @@ func (r *Relay) batchBytes() int { return min(max(r.cfg.BufferBytes/4, 64<<10), 
 // now; find the position, prove that it belongs to this WAL, and let the stream
 // show the rest.
 func (s *session) begin(ctx context.Context) error {
-	pos, err := s.position(ctx, s.pg)
+	pos, err := s.find(ctx)
 	if err != nil {
 		return err
 	}
@@ -165,6 +168,28 @@ func (s *session) begin(ctx context.Context) error {
 	s.outage.length(s.log.Info()).Stringer("confirmed_lsn", s.pg.Slot.Confirmed).Stringer("position", pos.Safe).
 		Str("system_id", pos.SystemID).Int32("timeline", pos.Timeline).Str("slot", pos.Slot).Msg("streaming")
 	return nil
+}
+
+// find is position, which may have to wait for Kafka: the session with Postgres is kept
+// alive meanwhile.
+func (s *session) find(ctx context.Context) (pos checkpoint.Position, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := s.stillOurs(ctx); err != nil {
+		return pos, err
+	}
+	found := make(chan struct{})
+	go func() {
+		defer close(found)
+		pos, err = s.position(ctx, s.pg)
+	}()
+	lost := s.pg.Hold(found)
+	cancel()
+	<-found
+	if lost != nil {
+		return pos, fmt.Errorf("%w: %w", errConnection, lost)
+	}
+	return pos, err
 }
 
 // Fits says by a *[decode.MappingError] whether the published columns fit the mapping.

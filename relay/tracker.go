@@ -54,11 +54,27 @@ func (t *tracker) start(p checkpoint.Position) {
 func (t *tracker) acked(p checkpoint.Position, bytes int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p.Safe = max(p.Safe, t.delivered.Safe) // an idle position may have come in since the batch was begun
-	p.Verified = t.delivered.Verified
-	t.delivered = p
+	t.delivered = t.merge(p)
 	t.batches++
 	t.bytes += int64(bytes)
+	t.signal()
+}
+
+// merge adds to p what was proven since the batch was begun: an idle position, the catalog.
+func (t *tracker) merge(p checkpoint.Position) checkpoint.Position {
+	p.Safe = max(p.Safe, t.delivered.Safe)
+	p.Verified = t.delivered.Verified
+	return p
+}
+
+// committed is acked and markSaved at once: p is delivered and saved.
+func (t *tracker) committed(p checkpoint.Position, bytes int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.delivered, t.saved = t.merge(p), p
+	t.batches++
+	t.bytes += int64(bytes)
+	t.durable = t.bytes
 	t.signal()
 }
 
@@ -102,6 +118,13 @@ func (t *tracker) unsaved() (p checkpoint.Position, bytes int64, ok bool, change
 	defer t.mu.Unlock()
 	due := t.delivered.Compare(t.saved) > 0 || t.delivered.Safe > t.saved.Safe || t.delivered.Verified > t.saved.Verified
 	return t.delivered, t.bytes, due, t.changed
+}
+
+// ahead is the delivered position as it will be when a batch that ends at p is acknowledged.
+func (t *tracker) ahead(p checkpoint.Position) checkpoint.Position {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.merge(p)
 }
 
 func (t *tracker) markSaved(p checkpoint.Position, bytes int64) {

@@ -42,6 +42,7 @@ type delivery struct {
 	asking    bool
 	askTries  int
 	askAt     time.Time // no request for a producer id before
+	join      joining
 
 	err     error // ends the delivery when all in flight has landed
 	leaving bool  // what is still in flight is given up by ourselves
@@ -87,6 +88,9 @@ func (d *delivery) run() error {
 		wake := time.Now().Add(tick)
 		if d.err == nil {
 			wake = d.dispatch(ctx, time.Now())
+		}
+		if d.err != nil && d.aloft == 0 {
+			continue
 		}
 		d.report()
 		timer.Reset(time.Until(wake))
@@ -144,6 +148,7 @@ func (d *delivery) dispatch(ctx context.Context, now time.Time) (wake time.Time)
 				wake = earlier(wake, r.notBefore)
 			case !d.identify(r):
 				needID = true
+			case !d.joined(r):
 			default:
 				loads = d.load(loads, leader, r)
 			}
@@ -157,13 +162,15 @@ func (d *delivery) dispatch(ctx context.Context, now time.Time) (wake time.Time)
 		d.launch(ctx, f)
 	}
 	if needID && !d.asking {
-		if d.askAt.After(now) {
+		if d.p.txn != nil {
+			d.err = errSpent // only Fence gives another identity
+		} else if d.askAt.After(now) {
 			wake = earlier(wake, d.askAt)
 		} else {
 			d.ask(ctx)
 		}
 	}
-	return earlier(wake, d.watch(ctx, now, want))
+	return earlier(earlier(wake, d.joinWanted(ctx, now)), d.watch(ctx, now, want))
 }
 
 // identify gives the partition an identity if it has none. It reports false where a new one has to be asked for.
@@ -192,7 +199,7 @@ func (d *delivery) ask(ctx context.Context) {
 				d.p.id, d.askTries, d.askAt = id, 0, time.Time{}
 				return
 			case err == nil && (c.action == fatal || c.action == endSession):
-				d.err = &CodeError{Code: number}
+				d.err = &CodeError{Code: number, Doing: "get a producer id"}
 				return
 			}
 			d.askAt = time.Now().Add(backoff(d.askTries))

@@ -5,19 +5,21 @@ import (
 	"strings"
 )
 
-// CodeError is a broker's answer that ends [Producer.Write]: sending again would not help.
+// CodeError is a broker's answer that ends [Producer.Write] or [Producer.Transact]: sending again would not help.
 type CodeError struct {
 	Code      int16
-	Topic     string // "" = not about a topic
+	Doing     string // what was refused; "" = to produce to the partition
+	Topic     string
 	Partition int32
 }
 
 func (e *CodeError) Error() string {
 	c := lookup(e.Code)
-	if e.Topic == "" {
-		return fmt.Sprintf("sink: get a producer id: %s (%d): %s", c.name, c.number, c.why)
+	doing := e.Doing
+	if doing == "" {
+		doing = fmt.Sprintf("produce to %s-%d", e.Topic, e.Partition)
 	}
-	return fmt.Sprintf("sink: produce to %s-%d: %s (%d): %s", e.Topic, e.Partition, c.name, c.number, c.why)
+	return fmt.Sprintf("sink: %s: %s (%d): %s", doing, c.name, c.number, c.why)
 }
 
 // Fatal reports whether a new session would meet the same answer again.
@@ -33,6 +35,17 @@ type WeakTopicError struct {
 func (e *WeakTopicError) Error() string {
 	return fmt.Sprintf("sink: topics %s can lose acknowledged events with one broker: mend them (%s), or accept that by --allow-weak-topics",
 		strings.Join(e.Topics, ", "), strings.Join(e.Remedy, "; "))
+}
+
+// TopicError says that a topic of the relay's own is configured so that it can't be relied on.
+type TopicError struct {
+	Topic  string
+	Reason string
+	Remedy string
+}
+
+func (e *TopicError) Error() string {
+	return fmt.Sprintf("sink: topic %s: %s; mend it: %s", e.Topic, e.Reason, e.Remedy)
 }
 
 func tooLargeReason(bytes int) string {

@@ -69,6 +69,9 @@ func (d *delivery) launch(ctx context.Context, f *flight) {
 		// The broker is to say first that a replica is too slow.
 		Timeout: int32((patience - patienceMin/6).Milliseconds()),
 	}
+	if d.p.txn != nil {
+		req.TransactionalID = d.p.txn.id
+	}
 	for _, r := range f.runs {
 		b := r.queue[0]
 		if !b.sealed {

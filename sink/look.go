@@ -144,6 +144,7 @@ func (p *Producer) describe(ctx context.Context, topics map[string]Topic, due []
 				c.minISR, _ = strconv.Atoi(e.ConfigValue)
 			case "cleanup.policy":
 				c.compact = strings.Contains(e.ConfigValue, "compact")
+				c.expires = strings.Contains(e.ConfigValue, "delete")
 			}
 		}
 		configs[r.ResourceName] = c

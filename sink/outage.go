@@ -96,6 +96,8 @@ func (p *Producer) remedy(number int16, topic string) string {
 		return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 6 --replication-factor 3 --config min.insync.replicas=2 (or run with --create-topics 6:3)", p.bootstrap, topic)
 	case kafka.TopicAuthorizationFailed:
 		return acl + "--operation Write --operation Describe --topic " + topic
+	case kafka.TransactionalIDAuthorizationFailed:
+		return acl + "--operation Write --operation Describe --transactional-id walrelay- --resource-pattern-type prefixed"
 	case kafka.ClusterAuthorizationFailed:
 		return acl + "--operation IdempotentWrite --cluster (brokers before 2.8)"
 	case kafka.NotEnoughReplicas, kafka.NotEnoughReplicasAfterAppend:

@@ -146,7 +146,7 @@ func (p *Producer) refuse(pr *Prepared, i int, pass int32, s *share, reason stri
 	switch {
 	case !certain && !s.sure:
 		pr.end, pr.doubt = i, s
-	case p.policy == PoisonStop:
+	case p.policy == PoisonStop || p.own(pr.events[i].Topic):
 		pr.stopAt(i, reason)
 	default:
 		p.park(pr, i, reason)
@@ -201,18 +201,21 @@ func (p *Producer) fill(pr *Prepared, pass int32) {
 
 // finish compresses a batch, where that helps, and writes its header.
 func (p *Producer) finish(pr *Prepared, b *batch) {
-	codec := int8(0)
+	attributes := int8(0)
 	if p.codec != nil {
 		at := len(pr.packed)
 		// A codec that fails costs its saving, not the event.
 		if err := pack(&pr.packed, p.codec, b.buf); err == nil && len(pr.packed)-at < len(b.buf) {
 			b.buf = pr.packed[at:len(pr.packed):len(pr.packed)]
-			codec = p.codec.Code()
+			attributes = p.codec.Code()
 		} else {
 			pr.packed = pr.packed[:at]
 		}
 	}
-	writeHeader(b.buf, codec, b.count, b.base, b.newest)
+	if p.txn != nil {
+		attributes |= transactional
+	}
+	writeHeader(b.buf, attributes, b.count, b.base, b.newest)
 }
 
 // memory returns n bytes: those of the last use for the first pass, new ones for what had to be cut up again.

@@ -47,6 +47,9 @@ type Config struct {
 	Allowed         func(topic string) bool // the allow-list: what a dead-letter topic's name may be built upon
 	Expected        func(topic string) bool // topics that events are known to go to before the first one does; nil = none
 
+	// Transactional producers write by [Producer.Transact], after [Producer.Fence]; others by [Producer.Write].
+	Transactional bool
+
 	CreateTopics    *CreateTopics // nil: a missing topic is waited for
 	AllowWeakTopics bool          // accept topics that lose acknowledged events with one broker
 
@@ -83,7 +86,9 @@ type Producer struct {
 	metrics     *Metrics
 
 	// The deliverer's own.
-	id       identity // the newest; partitions take it when they need one
+	id       identity     // the newest; partitions take it when they need one
+	logTopic string       // topic of a [Log] that this producer writes; "" = none
+	txn      *transaction // nil: not a transactional producer
 	patience map[int32]time.Duration
 	outage   outage
 
@@ -134,8 +139,13 @@ func newProducer(cfg Config, c cluster) (*Producer, error) {
 	if cfg.Allowed == nil {
 		cfg.Allowed = func(string) bool { return false } // dead letters then go to the last resort
 	}
+	var txn *transaction
+	if cfg.Transactional {
+		txn = &transaction{spent: true, joined: make(map[place]bool)}
+	}
 	return &Producer{
 		cluster:     c,
+		txn:         txn,
 		bootstrap:   "HOST:PORT",
 		principal:   "PRINCIPAL",
 		codec:       codec,
@@ -215,6 +225,9 @@ func (p *Producer) recycle(pr *Prepared) {
 // that has learnt that another one holds the slot.
 func (p *Producer) Reset() {
 	p.id = noIdentity
+	if p.txn != nil {
+		p.txn.spent = true
+	}
 	p.mu.Lock()
 	for _, t := range p.targets {
 		for _, l := range t.ledgers {

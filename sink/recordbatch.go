@@ -15,7 +15,7 @@ import (
 //	12  int32  partition leader epoch -1
 //	16  int8   magic                  2
 //	17  uint32 CRC-32C                of all that follows
-//	21  int16  attributes             codec in the lowest three bits
+//	21  int16  attributes             codec in the lowest three bits; transactional, control
 //	23  int32  last offset delta
 //	27  int64  base timestamp
 //	35  int64  max timestamp
@@ -32,6 +32,9 @@ const (
 	batchHeader = 61
 )
 
+// transactional is the bit of the attributes that makes a record batch part of a transaction.
+const transactional int8 = 1 << 4
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // identity is what makes repetitions of a record batch recognisable.
@@ -44,7 +47,7 @@ type identity struct {
 var noIdentity = identity{-1, -1}
 
 // writeHeader fills in the static header of buf: size prefix, header, records.
-func writeHeader(buf []byte, codec int8, records int32, base, newest int64) {
+func writeHeader(buf []byte, attributes int8, records int32, base, newest int64) {
 	be := binary.BigEndian
 	be.PutUint32(buf, uint32(len(buf)-sizePrefix))
 	h := buf[sizePrefix:]
@@ -52,7 +55,7 @@ func writeHeader(buf []byte, codec int8, records int32, base, newest int64) {
 	be.PutUint32(h[8:], uint32(len(h)-12))
 	be.PutUint32(h[12:], 0xffffffff)
 	h[16] = 2
-	be.PutUint16(h[21:], uint16(codec))
+	be.PutUint16(h[21:], uint16(attributes))
 	be.PutUint32(h[23:], uint32(records-1))
 	be.PutUint64(h[27:], uint64(base))
 	be.PutUint64(h[35:], uint64(newest))

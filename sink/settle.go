@@ -30,6 +30,10 @@ func (d *delivery) settle(r *run, res *produce.ResponsePartition, broker int32) 
 			d.err = &CodeError{Code: c.number, Topic: r.share.name, Partition: r.partition}
 		}
 	case newID:
+		if d.p.txn != nil {
+			d.err = &CodeError{Code: c.number, Topic: r.share.name, Partition: r.partition}
+			break
+		}
 		if r.failing == nil || r.failing.key != t.key {
 			d.tellNewID(r, c)
 		}
@@ -64,7 +68,9 @@ func (d *delivery) acked(r *run, base int64) {
 	l.lsn = ev.Commit
 	l.since = time.Time{}
 	r.tries, r.failing, r.notBefore = 0, nil, time.Time{}
-	r.share.target.published.Add(float64(b.count))
+	if !d.p.own(r.share.name) {
+		r.share.target.published.Add(float64(b.count))
+	}
 	d.p.metrics.bytes.Add(float64(len(b.buf) - sizePrefix))
 	if b.dead {
 		d.p.metrics.parked.Add(float64(b.count))
@@ -156,7 +162,8 @@ func (d *delivery) reject(r *run, res *produce.ResponsePartition, c code, t *tro
 // condemn does by policy what becomes of events in the first batch of r that can never be
 // published, in ascending order, and plans the others again.
 func (d *delivery) condemn(r *run, events []int, reason string) {
-	if d.p.policy == PoisonStop {
+	stop := d.p.policy == PoisonStop || d.p.own(r.share.name)
+	if stop {
 		if len(events) > 0 && events[0] < d.pr.end {
 			d.pr.stopAt(events[0], reason)
 		}
@@ -166,7 +173,7 @@ func (d *delivery) condemn(r *run, events []int, reason string) {
 		}
 	}
 	d.p.replan(d.pr, r, 0)
-	if d.p.policy == PoisonStop {
+	if stop {
 		d.p.prune(d.pr)
 	}
 }

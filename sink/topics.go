@@ -49,6 +49,7 @@ type topicConfig struct {
 	limit   int       // max.message.bytes; 0 = not known
 	minISR  int       // min.insync.replicas; 0 = not known
 	compact bool      // cleanup.policy has compact
+	expires bool      // cleanup.policy has delete
 }
 
 // shape is what must be known of a topic to route and cut its events.

@@ -34,6 +34,7 @@ func exitCode(err error) int {
 		errors.As(err, new(*decode.ConfigError)),
 		errors.As(err, new(*replication.SetupError)),
 		errors.As(err, new(*sink.WeakTopicError)),
+		errors.As(err, new(*sink.TopicError)),
 		errors.As(err, new(*sink.CodeError)): // its fatal ones: version or configuration of the brokers
 		return exitUsage
 	case errors.As(err, new(*replication.ContinuityError)),

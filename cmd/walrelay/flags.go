@@ -22,7 +22,9 @@ type settings struct {
 	tls        bool
 	tlsFiles   sink.TLSConfig
 	sasl       sink.SASLConfig
-	checkpoint string // path of the file; "" = none
+	checkpoint string // path of the file; "" = the default one
+	positions  string // the checkpoint's topic; "" = it is a file
+	delivery   string
 	http       string
 	pprof      bool
 	timeout    time.Duration // of a command that ends by itself
@@ -35,6 +37,12 @@ type settings struct {
 
 	options []*option // the shared ones
 }
+
+// Values of --delivery.
+const (
+	atLeastOnce = "at-least-once"
+	exactlyOnce = "exactly-once"
+)
 
 // Headings of --help and of the README's table.
 const (
@@ -112,9 +120,11 @@ func newSettings(stderr io.Writer) *settings {
 
 		{group: groupRelay, name: "buffer-bytes", arg: "SIZE", def: "16MiB", set: size(&s.relay.BufferBytes),
 			usage: "most bytes of all events held"},
-		{group: groupRelay, name: "checkpoint", arg: "STORE", set: checkpointPlace(&s.checkpoint),
-			shown: "file:walrelay-SLOT.checkpoint in $STATE_DIRECTORY or the working folder",
-			usage: "file:PATH, or none to trust the slot alone"},
+		{group: groupRelay, name: "delivery", arg: "MODE", def: atLeastOnce, set: oneOf(&s.delivery, atLeastOnce, exactlyOnce),
+			usage: "at-least-once, or exactly-once: events and position in one Kafka transaction; consumers read with isolation.level=read_committed"},
+		{group: groupRelay, name: "checkpoint", arg: "STORE", set: checkpointPlace(&s.checkpoint, &s.positions),
+			shown: "file:walrelay-SLOT.checkpoint in $STATE_DIRECTORY or the working folder; with exactly-once kafka:walrelay-checkpoint",
+			usage: "file:PATH; kafka:TOPIC, a compacted topic, for standbys on several hosts; or none to trust the slot alone"},
 		{group: groupRelay, name: "http", arg: "ADDR", def: "127.0.0.1:9464", set: listenAddress(&s.http),
 			usage: "address of /metrics, /healthz, /readyz and /status; off for none"},
 		{group: groupRelay, name: "pprof", shown: "off", set: boolean(&s.pprof),

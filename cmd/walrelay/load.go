@@ -2,19 +2,14 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/walrelay/walrelay/checkpoint"
 	"github.com/walrelay/walrelay/decode"
-	"github.com/walrelay/walrelay/relay"
 	"github.com/walrelay/walrelay/replication"
 	"github.com/walrelay/walrelay/sink"
 )
@@ -47,7 +42,7 @@ func (s *settings) load(c *cli.Context) error {
 		return usagef("unexpected argument %q: options start with two dashes, and their values follow them", c.Args().First())
 	}
 	s.warn()
-	return cmp.Or(s.checkKafka(), s.checkEvents())
+	return cmp.Or(s.checkDelivery(), s.checkKafka(), s.checkEvents())
 }
 
 // warn logs what works and is not as it should be.
@@ -109,6 +104,22 @@ func (s *settings) checkKafka() error {
 		}
 	}
 	s.client.SASL = &s.sasl
+	return nil
+}
+
+// checkDelivery decides where the position is kept.
+func (s *settings) checkDelivery() error {
+	if s.delivery == exactlyOnce {
+		if s.checkpoint != "" {
+			return usagef("--delivery exactly-once keeps the position in Kafka, in the transaction of the events: leave --checkpoint away, or give it as kafka:TOPIC")
+		}
+		s.positions = cmp.Or(s.positions, checkpointTopic)
+		s.producer.Transactional = true
+	}
+	if s.positions != "" {
+		s.decode.Internal = append(s.decode.Internal, checkpointTopic, s.positions)
+		s.relay.IdleEvery = 10 * time.Second
+	}
 	return nil
 }
 
@@ -177,32 +188,4 @@ func (s *settings) openProducer(metrics *sink.Metrics) (*sink.Producer, *sink.Cl
 		return nil, nil, usagef("%v", err)
 	}
 	return producer, client, nil
-}
-
-// checkpointPath is where --checkpoint keeps the position; "" for none.
-func (s *settings) checkpointPath() string {
-	switch s.checkpoint {
-	case checkpointNone:
-		return ""
-	case "":
-		folder, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":") // systemd lists several with colons
-		return filepath.Join(folder, fmt.Sprintf("walrelay-%s.checkpoint", s.relay.Postgres.Slot))
-	}
-	return s.checkpoint
-}
-
-// openCheckpoint returns the store of --checkpoint, which can be written to; nil
-// for none.
-func (s *settings) openCheckpoint(ctx context.Context) (relay.Store, error) {
-	path := s.checkpointPath()
-	if path == "" {
-		return nil, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	file := checkpoint.OpenFile(path)
-	if err := file.Check(ctx); err != nil && ctx.Err() == nil { // a lock that is held is another relay's, which saves
-		return nil, usagef("--checkpoint file:%s: nothing can be saved there (%v); create the folder, or let this user write to it", path, err)
-	}
-	return file, nil
 }

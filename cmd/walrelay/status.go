@@ -9,7 +9,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/walrelay/walrelay/checkpoint"
 	"github.com/walrelay/walrelay/relay"
 	"github.com/walrelay/walrelay/replication"
 )
@@ -85,8 +84,8 @@ func (s *settings) sources() (relay.Sources, error) {
 		return relay.Sources{}, err
 	}
 	from := relay.Sources{Server: observer, Config: s.relay}
-	if path := s.checkpointPath(); path != "" {
-		from.Config.Store, from.Place = checkpoint.OpenFile(path), "file:"+path
+	if from.Config.Store, from.Place, err = s.openToRead(); err != nil {
+		return relay.Sources{}, err
 	}
 	if s.http != "off" {
 		from.Ask = func(ctx context.Context) (*relay.Live, error) { return askRelay(ctx, s.http) }

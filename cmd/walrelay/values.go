@@ -214,18 +214,20 @@ func partitionsReplication(dst **sink.CreateTopics) func(string) error {
 // checkpointNone is what --checkpoint none is stored as: no path can be so named.
 const checkpointNone = "\x00none"
 
-// checkpointPlace is file:PATH or none.
-func checkpointPlace(path *string) func(string) error {
+// checkpointPlace is file:PATH, kafka:TOPIC or none.
+func checkpointPlace(path, topic *string) func(string) error {
 	return func(v string) error {
-		if v == "none" {
-			*path = checkpointNone
-			return nil
+		kind, where, _ := strings.Cut(v, ":")
+		switch {
+		case v == "none":
+			*path, *topic = checkpointNone, ""
+		case kind == "file" && where != "":
+			*path, *topic = where, ""
+		case kind == "kafka" && where != "":
+			*path, *topic = "", where
+		default:
+			return errors.New("want file:PATH, kafka:TOPIC or none")
 		}
-		where, ok := strings.CutPrefix(v, "file:")
-		if !ok || where == "" {
-			return errors.New("want file:PATH or none; these are the stores that this version has")
-		}
-		*path = where
 		return nil
 	}
 }

@@ -89,6 +89,30 @@ func (t Topics) Count(ctx context.Context) (n int64, err error) {
 	return n, nil
 }
 
+// Behind is how many offsets a read_committed consumer cannot see yet, because of transactions
+// that are open.
+func (t Topics) Behind(ctx context.Context) (n int64, err error) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(t.Brokers, ",")...))
+	if err != nil {
+		return 0, fmt.Errorf("checker: %w", err)
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	stable, err := patiently(ctx, admin.ListCommittedOffsets, t.Names)
+	if err != nil {
+		return 0, fmt.Errorf("checker: last stable offsets: %w", err)
+	}
+	ends, err := patiently(ctx, admin.ListEndOffsets, t.Names)
+	if err != nil {
+		return 0, fmt.Errorf("checker: last stable offsets: %w", err)
+	}
+	ends.Each(func(o kadm.ListedOffset) {
+		s, _ := stable.Lookup(o.Topic, o.Partition)
+		n += o.Offset - s.Offset
+	})
+	return n, nil
+}
+
 // plan sets the client up to read every partition from its start, and says to where.
 func (t Topics) plan(ctx context.Context, client *kgo.Client) (Observed, map[Place]int64, error) {
 	admin := kadm.NewClient(client)

@@ -24,6 +24,7 @@ type Config struct {
 	Slot     string // --slot and --publication; "": walrelay
 	Table    string // "": the default
 	Shared   string // path of a checkpoint shared with another relay; "": in the relay's folder
+	Topic    string // the checkpoint is in Kafka; "": it is the file
 	Args     []string
 	Env      []string
 }
@@ -67,7 +68,11 @@ func (r *Relay) Checkpoint() string {
 
 // flags are the shared ones.
 func (r *Relay) flags() []string {
-	f := []string{"--slot", r.Slot, "--publication", r.Slot, "--kafka-brokers", r.Brokers, "--http", r.HTTP, "--checkpoint", "file:" + r.Checkpoint()}
+	store := "file:" + r.Checkpoint()
+	if r.Topic != "" {
+		store = "kafka:" + r.Topic
+	}
+	f := []string{"--slot", r.Slot, "--publication", r.Slot, "--kafka-brokers", r.Brokers, "--http", r.HTTP, "--checkpoint", store}
 	if r.Table != "" {
 		f = append(f, "--table", r.Table)
 	}

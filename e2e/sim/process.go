@@ -158,6 +158,10 @@ func (p *process) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
+// For and Own have nothing to do: there is one slot, and the file is shared.
+func (p *process) For(string, string)        {}
+func (p *process) Own(context.Context) error { return nil }
+
 // Load is the checkpoint as this process sees it.
 func (p *process) Load(ctx context.Context) (checkpoint.Position, error) {
 	pos, err := checkpoint.OpenFile(p.w.path).Load(ctx)
