@@ -24,7 +24,7 @@ type Log struct {
 
 // NewLog is the log in a topic, written by a transactional producer, which may write other things as well.
 func NewLog(topic string, p *Producer) (*Log, error) {
-	if !legalTopic(topic) {
+	if !decode.LegalTopic(topic) {
 		return nil, fmt.Errorf("%q is no name that a topic can have", topic)
 	}
 	if topic[0] == '_' {
