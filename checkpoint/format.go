@@ -63,7 +63,16 @@ type docCatalog struct {
 
 // encode is the document of p, checksum included.
 func encode(p Position) ([]byte, error) {
-	body, err := json.MarshalIndent(document{
+	body, err := json.MarshalIndent(documentOf(p), "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	body = bytes.TrimSuffix(body, []byte("\n}"))
+	return append(body, trailer(body)...), nil
+}
+
+func documentOf(p Position) document {
+	return document{
 		Version:     schemaVersion,
 		SystemID:    p.SystemID,
 		Timeline:    p.Timeline,
@@ -75,12 +84,22 @@ func encode(p Position) ([]byte, error) {
 		Last:        docTxn{lsn(p.Last.Commit), lsn(p.Last.End), p.Last.XID, p.Last.Time.UTC(), eventID(p.Last.EventID)},
 		Open:        docProgress{lsn(p.Open.Commit), p.Open.Rows, eventID(p.Open.EventID)},
 		Catalog:     docCatalog(p.Catalog),
-	}, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
 	}
-	body = bytes.TrimSuffix(body, []byte("\n}"))
-	return append(body, trailer(body)...), nil
+}
+
+func (doc document) position() Position {
+	return Position{
+		SystemID:    doc.SystemID,
+		Timeline:    doc.Timeline,
+		Slot:        doc.Slot,
+		Publication: doc.Publication,
+		Safe:        pglogrepl.LSN(doc.Safe),
+		Trusted:     pglogrepl.LSN(doc.Trusted),
+		Verified:    pglogrepl.LSN(doc.Verified),
+		Last:        Txn{pglogrepl.LSN(doc.Last.Commit), pglogrepl.LSN(doc.Last.End), doc.Last.XID, doc.Last.Time, string(doc.Last.EventID)},
+		Open:        Progress{pglogrepl.LSN(doc.Open.Commit), doc.Open.Rows, string(doc.Open.EventID)},
+		Catalog:     Catalog(doc.Catalog),
+	}
 }
 
 func trailer(body []byte) string {
@@ -117,18 +136,7 @@ func decode(data []byte) (Position, error) {
 	if dec.More() || doc.Version != schemaVersion {
 		return Position{}, errContradiction
 	}
-	p := Position{
-		SystemID:    doc.SystemID,
-		Timeline:    doc.Timeline,
-		Slot:        doc.Slot,
-		Publication: doc.Publication,
-		Safe:        pglogrepl.LSN(doc.Safe),
-		Trusted:     pglogrepl.LSN(doc.Trusted),
-		Verified:    pglogrepl.LSN(doc.Verified),
-		Last:        Txn{pglogrepl.LSN(doc.Last.Commit), pglogrepl.LSN(doc.Last.End), doc.Last.XID, doc.Last.Time, string(doc.Last.EventID)},
-		Open:        Progress{pglogrepl.LSN(doc.Open.Commit), doc.Open.Rows, string(doc.Open.EventID)},
-		Catalog:     Catalog(doc.Catalog),
-	}
+	p := doc.position()
 	if err := p.check(); err != nil {
 		return Position{}, fmt.Errorf("%w (%w)", errContradiction, err)
 	}

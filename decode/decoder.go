@@ -101,6 +101,10 @@ func (d *Decoder) Start(source string) {
 // committed last; a zero Txn before the first.
 func (d *Decoder) Txn() (txn Txn, open bool) { return d.txn, d.open }
 
+// EventType returns the event type of the row that Decode has read from wal just now, which
+// may be in none of the event's headers; nil where there is none. It points into wal.
+func (d *Decoder) EventType(wal []byte) []byte { return d.column(roleEventType).of(wal[tupleAt:]) }
+
 // Decode reads one message. Where it is a row of the outbox it returns Row, and
 // has appended exactly one event to b. It keeps nothing of wal.
 //

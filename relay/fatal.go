@@ -38,6 +38,8 @@ func fatal(err error) bool {
 		return true
 	case errors.As(err, new(*replication.SetupError)): // the server's configuration must change first
 		return true
+	case errors.As(err, new(*ReachError)), errors.As(err, new(*PendingReplayError)): // the replay that was asked for can't be had
+		return true
 	case errors.As(err, new(*decode.MappingError)): // the table does not fit the mapping
 		return true
 	case errors.As(err, new(*decode.PoisonError)): // policy stop: the same row comes again at each start

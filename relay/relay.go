@@ -1,7 +1,7 @@
 // Package relay is the pipe from Postgres to Kafka: read, batch, produce, save
 // the position, confirm.
 //
-// Per session with Postgres five goroutines run, started and awaited by
+// Per session with Postgres six goroutines run, started and awaited by
 // [Relay.session]:
 //
 //	read     owns the connection: stream → decode → the open batch → hand over
@@ -9,6 +9,7 @@
 //	save     position → checkpoint → the LSN to confirm
 //	watch    catalog checks, idle positions, lags
 //	probe    are the brokers there?
+//	anchor   the slot that replays start from is kept behind
 //
 // Positions ride with the batches, so one that comes out at the far end proves
 // that all before it is delivered:
@@ -69,6 +70,11 @@ type Config struct {
 	Until    pglogrepl.LSN
 	UntilNow bool
 
+	// Replays is the record of replays, for which the anchor stands still; needed with
+	// Postgres.ReplayRetain. ReplayFirst is replayed before the live stream goes on; nil: nothing.
+	Replays     *checkpoint.ReplayFile
+	ReplayFirst *ReplayConfig
+
 	// DrainTimeout bounds how long a stop waits for what is in flight; 0: as long as it takes.
 	DrainTimeout time.Duration
 
@@ -88,6 +94,9 @@ type Relay struct {
 	until   pglogrepl.LSN // cfg.Until, or the marker's end once it is emitted
 	reached bool          // everything up to until is delivered and confirmed
 	known   bool          // track holds a position: an earlier session's, or a saved one
+
+	replayed bool // ReplayFirst is done
+	anchor   anchor
 
 	outage outage   // of the session with Postgres
 	warned []string // what was said of the catalog already
@@ -119,6 +128,9 @@ func New(cfg Config) *Relay {
 		cfg.Metrics = prometheus.NewRegistry()
 	}
 	r.register(cfg.Metrics)
+	if cfg.Postgres.ReplayRetain > 0 {
+		r.anchor.register(cfg.Metrics)
+	}
 	return r
 }
 

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/walrelay/walrelay/checkpoint"
 	"github.com/walrelay/walrelay/decode"
 	"github.com/walrelay/walrelay/replication"
@@ -72,6 +74,7 @@ func (r *Relay) session(ctx context.Context) error {
 	pipe.Go(func() { s.save(drained) })
 	side.Go(func() { s.watch(watching) })
 	side.Go(func() { s.probe(watching) })
+	side.Go(func() { s.keepAnchor(watching) })
 
 	began, before := time.Now(), s.track.count()
 	err = s.read(ctx)
@@ -129,7 +132,9 @@ func (r *Relay) session(ctx context.Context) error {
 // batchBytes is when a batch is full. Two batches exist in a session, and the sink
 // holds a third in its encoded form. Small ones cost the broker and the checkpoint
 // more for each event; large ones fall out of the processor's cache, and take memory.
-func (r *Relay) batchBytes() int { return min(max(r.cfg.BufferBytes/4, 64<<10), 3<<20) }
+func batchBytes(buffer int) int { return min(max(buffer/4, 64<<10), 3<<20) }
+
+func (r *Relay) batchBytes() int { return batchBytes(r.cfg.BufferBytes) }
 
 // begin is the start path, which is also the recovery path: the slot is ours by
 // now; find the position, prove that it belongs to this WAL, and let the stream
@@ -140,6 +145,9 @@ func (s *session) begin(ctx context.Context) error {
 		return err
 	}
 	if err := s.cfg.Fits(s.pg.Columns); err != nil {
+		return err
+	}
+	if err := s.replayFirst(ctx, pos); err != nil {
 		return err
 	}
 	if s.resume, err = newResume(pos, s.pg.Slot.Confirmed); err != nil {
@@ -209,13 +217,15 @@ func (s *session) await(done <-chan struct{}) {
 	<-done
 }
 
-// close takes leave of the server with a last status; a server that doesn't answer
+func (s *session) close() { closeSession(s.pg, s.log) }
+
+// closeSession takes leave of the server with a last status; a server that doesn't answer
 // is left all the same.
-func (s *session) close() {
+func closeSession(pg *replication.Session, log zerolog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	if err := s.pg.Close(ctx); err != nil {
-		s.log.Debug().Err(err).Msg("closing the session")
+	if err := pg.Close(ctx); err != nil {
+		log.Debug().Err(err).Msg("closing the session")
 	}
 }
 

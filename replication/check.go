@@ -42,7 +42,10 @@ func (s *Session) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Ground, s.PID = found.Ground, found.pid
+	if s.PID = found.pid; s.copy {
+		found.Slot, found.SlotFault = s.copyAnchor(ctx, found.Server)
+	}
+	s.Ground = found.Ground
 	s.setClock(found.clock)
 	return cmp.Or(found.SlotFault, found.CatalogFault)
 }

@@ -44,6 +44,9 @@ func (cfg Config) parse() (*pgconn.Config, error) {
 	if err := checkSlot(cfg.Slot); err != nil {
 		return nil, &SetupError{Reason: fmt.Sprintf("slot name %q: %v", cfg.Slot, err), Remedy: "set --slot"}
 	}
+	if err := checkSlot(AnchorSlot(cfg.Slot)); err != nil && cfg.ReplayRetain > 0 {
+		return nil, &SetupError{Reason: fmt.Sprintf("slot name %q: %v", AnchorSlot(cfg.Slot), err), Remedy: "--replay-retain needs a --slot of at most 56 bytes"}
+	}
 	if err := checkIdent(cfg.Publication); err != nil {
 		return nil, &SetupError{Reason: fmt.Sprintf("publication name %q: %v", cfg.Publication, err), Remedy: "set --publication"}
 	}

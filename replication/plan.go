@@ -11,6 +11,7 @@ import (
 type SetupOptions struct {
 	CreateTable bool
 	Role        string // "": no role
+	DropAnchor  bool   // nothing but this
 }
 
 // Step is one statement of a setup.
@@ -19,8 +20,10 @@ type Step struct {
 	SQL  string // without the final semicolon
 	Why  string // for a DBA
 
-	Done bool   // Setup: it was there before
-	Made bool   // Setup: it is there now
+	Drop bool // it takes away what it names, instead of making it
+
+	Done bool   // Setup: it was there before; with Drop: it was not
+	Made bool   // Setup: it is there now; with Drop: it is not
 	Note string // Setup: what is there differs from what the step makes, and does it matter
 
 	exists string // SQL with a row where it is there
@@ -30,6 +33,9 @@ type Step struct {
 func Plan(cfg Config, opts SetupOptions) ([]Step, error) {
 	if _, err := cfg.parse(); err != nil {
 		return nil, err
+	}
+	if opts.DropAnchor {
+		return []Step{dropAnchor(cfg)}, nil
 	}
 	schema, table := cfg.Table.Schema, cfg.Table.String()
 	schemaLit, tableLit := quoteLiteral(schema), quoteLiteral(cfg.Table.Name)
@@ -65,6 +71,9 @@ func Plan(cfg Config, opts SetupOptions) ([]Step, error) {
 			Why:    "The stream begins here: rows committed later are delivered. It waits for open writing transactions to end.",
 			exists: "SELECT 1 FROM pg_replication_slots WHERE slot_name = " + quoteLiteral(cfg.Slot),
 		})
+	if cfg.ReplayRetain > 0 {
+		steps = append(steps, anchorStep(cfg))
+	}
 	if opts.Role == "" {
 		return steps, nil
 	}
@@ -72,6 +81,28 @@ func Plan(cfg Config, opts SetupOptions) ([]Step, error) {
 		return nil, &SetupError{Reason: fmt.Sprintf("role name %q: %v", opts.Role, err), Remedy: "set --role"}
 	}
 	return append(steps, rolePlan(opts.Role, schema, table)...), nil
+}
+
+// anchorStep copies the slot: so the anchor reaches as far back as the slot does, and no
+// open transaction is waited for.
+func anchorStep(cfg Config) Step {
+	return Step{
+		Name: "anchor " + AnchorSlot(cfg.Slot),
+		SQL:  "SELECT pg_copy_logical_replication_slot(" + quoteLiteral(cfg.Slot) + ", " + quoteLiteral(AnchorSlot(cfg.Slot)) + ")",
+		Why: "A replay begins here. `walrelay run` keeps it behind the slot by --replay-retain, and the server keeps that much WAL more;\n" +
+			"a replay needs one more free slot and sender while it runs.",
+		exists: "SELECT 1 FROM pg_replication_slots WHERE slot_name = " + quoteLiteral(AnchorSlot(cfg.Slot)),
+	}
+}
+
+func dropAnchor(cfg Config) Step {
+	return Step{
+		Name:   "anchor " + AnchorSlot(cfg.Slot),
+		SQL:    "SELECT pg_drop_replication_slot(" + quoteLiteral(AnchorSlot(cfg.Slot)) + ")",
+		Why:    "Nothing can be replayed any more, and the server no longer keeps WAL for it.",
+		Drop:   true,
+		exists: "SELECT 1 WHERE NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = " + quoteLiteral(AnchorSlot(cfg.Slot)) + ")",
+	}
 }
 
 // outboxColumns are those that the relay looks for by default. Only event_id,

@@ -27,6 +27,9 @@ type Config struct {
 	Publication string
 	Slot        string
 
+	// ReplayRetain is how many bytes of WAL the anchor is kept behind; 0: there is none.
+	ReplayRetain int
+
 	// Dial replaces the network; nil means net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	Log  zerolog.Logger
@@ -38,6 +41,7 @@ type Session struct {
 	PID int32 // of the walsender
 
 	cfg  Config
+	copy bool // the slot is a copy of the anchor; see OpenCopy
 	conn *pgconn.PgConn
 	sock *socket // below conn's TLS
 	side *side
@@ -54,7 +58,7 @@ type Session struct {
 
 	// The owner's.
 	told   bool        // Drained was returned since the last message
-	broken bool        // the stream has failed
+	broken bool        // the stream has failed, or has not begun
 	timer  *time.Timer // for Hold and sleep
 
 	serverTime int64 // when the newest message was sent, by the server's clock, µs
@@ -77,28 +81,33 @@ type Session struct {
 
 // Open connects, checks server, slot, publication and table, and starts the
 // stream at the slot's own position. Errors are those of this package, or transient.
-func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
+func Open(ctx context.Context, cfg Config) (*Session, error) {
+	s, err := connectAndCheck(ctx, cfg, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Start(ctx, 0); err != nil {
+		s.Close(ctx)
+		return nil, err
+	}
+	return s, nil
+}
+
+// connectAndCheck is Open without the start; copied is OpenCopy's.
+func connectAndCheck(ctx context.Context, cfg Config, copied bool) (*Session, error) {
 	pc, err := cfg.parse()
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{cfg: cfg, wake: make(chan struct{}, 1), nudge: make(chan struct{}, 1)}
+	s := &Session{cfg: cfg, copy: copied, broken: true, wake: make(chan struct{}, 1), nudge: make(chan struct{}, 1)}
 	if s.conn, s.sock, err = connectStream(ctx, cfg, pc); err != nil {
 		return nil, err
 	}
 	s.side = newSide(func(ctx context.Context) (*pgconn.PgConn, error) { return connectSide(ctx, cfg, pc, s.sock) })
-	defer func() {
-		if err != nil {
-			s.broken = true
-			s.Close(ctx)
-		}
-	}()
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	checking, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	if err := s.check(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.start(ctx); err != nil {
+	if err := s.check(checking); err != nil {
+		s.Close(ctx)
 		return nil, err
 	}
 	return s, nil
@@ -108,11 +117,22 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 // answer from memory, and a link that falls silent here is not watched by anything else.
 const openTimeout = 30 * time.Second
 
-// start takes the slot and begins to stream. The start LSN is 0/0, the slot's own
-// position: the server skips in silence up to any other one, even if the LSN
-// belongs to WAL that this server never wrote.
-func (s *Session) start(ctx context.Context) error {
-	err := pglogrepl.StartReplication(ctx, s.conn, `"`+s.cfg.Slot+`"`, 0, pglogrepl.StartReplicationOptions{
+// Start takes the slot and begins to stream what commits at from or later; [Open] has done
+// so with 0/0, the slot's own position. The server skips in silence up to any other one, even if the LSN
+// belongs to WAL that this server never wrote: only a copy of the anchor is started elsewhere.
+// After an error the session is only good for Close.
+func (s *Session) Start(ctx context.Context, from pglogrepl.LSN) error {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	if err := s.start(ctx, from); err != nil {
+		return err
+	}
+	s.broken = false
+	return nil
+}
+
+func (s *Session) start(ctx context.Context, from pglogrepl.LSN) error {
+	err := pglogrepl.StartReplication(ctx, s.conn, `"`+s.cfg.Slot+`"`, from, pglogrepl.StartReplicationOptions{
 		Mode: pglogrepl.LogicalReplication,
 		PluginArgs: []string{
 			"proto_version '1'",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -69,7 +70,7 @@ func (in *installer) run(ctx context.Context, steps []Step) error {
 	for i := range steps {
 		step := &steps[i]
 		kind, _, _ := strings.Cut(step.Name, " ")
-		if kind == "slot" && !in.published {
+		if (kind == "slot" || kind == "anchor" && !step.Drop) && !in.published {
 			in.denied = append(in.denied, *step) // it must not be older than the publication
 			continue
 		}
@@ -136,7 +137,7 @@ func (in *installer) make(ctx context.Context, step *Step, kind string) error {
 
 // inspect looks at what is there now.
 func (in *installer) inspect(ctx context.Context, step *Step, kind string) error {
-	if !step.Done && !step.Made {
+	if !step.Done && !step.Made || step.Drop {
 		return nil
 	}
 	switch kind {
@@ -157,12 +158,17 @@ func (in *installer) inspect(ctx context.Context, step *Step, kind string) error
 		default:
 			step.Note = "at " + slot.Confirmed.String()
 		}
-		if step.Done && in.fresh {
-			return &SetupError{
-				Reason: fmt.Sprintf("replication: slot %q is older than publication %q: it can't get past the WAL in between", in.cfg.Slot, in.cfg.Publication),
-				Remedy: "drop it (SELECT pg_drop_replication_slot(" + quoteLiteral(in.cfg.Slot) + ")) and run `walrelay setup` again",
-			}
+		return in.younger(step, in.cfg.Slot)
+	case "anchor":
+		anchor, err := readAnchor(ctx, in.query, in.cfg, in.server.Database, in.pid)
+		if err != nil {
+			return mustMend(err)
 		}
+		step.Note = "at " + anchor.LSN.String()
+		if anchor.Limit >= 0 && anchor.Limit <= int64(in.cfg.ReplayRetain) {
+			step.Note += "; max_slot_wal_keep_size (" + strconv.FormatInt(anchor.Limit, 10) + " bytes) is not above --replay-retain: the server will give it up"
+		}
+		return in.younger(step, anchor.Slot)
 	case "role":
 		got, err := in.query(ctx, step.exists+" AND rolcanlogin AND (rolreplication OR rolsuper)")
 		if err == nil && got == nil {
@@ -172,6 +178,17 @@ func (in *installer) inspect(ctx context.Context, step *Step, kind string) error
 		return err
 	}
 	return nil
+}
+
+// younger refuses a slot that was there before its publication.
+func (in *installer) younger(step *Step, slot string) error {
+	if !step.Done || !in.fresh {
+		return nil
+	}
+	return &SetupError{
+		Reason: fmt.Sprintf("replication: slot %q is older than publication %q: it can't get past the WAL in between", slot, in.cfg.Publication),
+		Remedy: "drop it (SELECT pg_drop_replication_slot(" + quoteLiteral(slot) + ")) and run `walrelay setup` again",
+	}
 }
 
 // mustMend turns what breaks continuity in a running relay into what a setup says.

@@ -35,10 +35,12 @@ func exitCode(err error) int {
 		errors.As(err, new(*replication.SetupError)),
 		errors.As(err, new(*sink.WeakTopicError)),
 		errors.As(err, new(*sink.TopicError)),
+		errors.As(err, new(*relay.PendingReplayError)),
 		errors.As(err, new(*sink.CodeError)): // its fatal ones: version or configuration of the brokers
 		return exitUsage
 	case errors.As(err, new(*replication.ContinuityError)),
-		errors.As(err, new(*checkpoint.StateError)):
+		errors.As(err, new(*checkpoint.StateError)),
+		errors.As(err, new(*relay.ReachError)):
 		return exitContinuity
 	case errors.As(err, new(*decode.PoisonError)):
 		return exitPoison

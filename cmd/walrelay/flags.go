@@ -125,6 +125,8 @@ func newSettings(stderr io.Writer) *settings {
 		{group: groupRelay, name: "checkpoint", arg: "STORE", set: checkpointPlace(&s.checkpoint, &s.positions),
 			shown: "file:walrelay-SLOT.checkpoint in $STATE_DIRECTORY or the working folder; with exactly-once kafka:walrelay-checkpoint",
 			usage: "file:PATH; kafka:TOPIC, a compacted topic, for standbys on several hosts; or none to trust the slot alone"},
+		{group: groupRelay, name: "replay-retain", arg: "SIZE", def: "0", set: sizeOrZero(&s.relay.Postgres.ReplayRetain),
+			usage: "how much WAL can be replayed: so far behind is the anchor kept; 0: no anchor"},
 		{group: groupRelay, name: "http", arg: "ADDR", def: "127.0.0.1:9464", set: listenAddress(&s.http),
 			usage: "address of /metrics, /healthz, /readyz and /status; off for none"},
 		{group: groupRelay, name: "pprof", shown: "off", set: boolean(&s.pprof),

@@ -43,7 +43,7 @@ func newApp(s *settings, stdout, stderr io.Writer) *cli.App {
 		Version:         versionText(),
 		Writer:          stdout,
 		ErrWriter:       stderr,
-		Commands:        []*cli.Command{setupCommand(s), runCommand(s), recoverCommand(s), checkCommand(s), statusCommand(s)},
+		Commands:        []*cli.Command{setupCommand(s), runCommand(s), replayCommand(s), recoverCommand(s), checkCommand(s), statusCommand(s)},
 		HideHelpCommand: true,
 		ExitErrHandler:  func(*cli.Context, error) {}, // execute reports
 		Action: func(c *cli.Context) error {

@@ -50,6 +50,7 @@ var samples = map[string][3]string{
 	"buffer-bytes":                   {"8MiB", "32MiB", "1GiB"},
 	"checkpoint":                     {"file:/a", "none", "kafka:c"},
 	"delivery":                       {"exactly-once", "at-least-once", "exactly-once"},
+	"replay-retain":                  {"64MiB", "1GiB", "0"},
 	"http":                           {"off", ":9000", "[::1]:9001"},
 	"drain-timeout":                  {"1s", "2m", "0s"},
 	"timeout":                        {"1s", "2m", "5s"},

@@ -6,6 +6,7 @@ import (
 
 	"cmp"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/urfave/cli/v2"
@@ -16,23 +17,26 @@ import (
 
 // runCommand is the relay itself.
 func runCommand(s *settings) *cli.Command {
+	var from pglogrepl.LSN
 	return &cli.Command{
 		Name:  "run",
 		Usage: "relay committed outbox rows to Kafka until stopped",
 		Flags: asFlags(append([]*option{
 			{local: true, name: "until", arg: "LSN|now", set: lsnOrNow(&s.relay.Until, &s.relay.UntilNow), shown: "never",
 				usage: "stop when all that was committed before this LSN is delivered and confirmed"},
+			{local: true, name: "from-lsn", arg: "LSN", set: lsnValue(&from), shown: "nothing",
+				usage: "before going live, publish again what committed at this LSN or later; once, also when it is started like this again"},
 		}, s.options...)),
 		Action: func(c *cli.Context) error {
 			if err := cmp.Or(s.load(c), s.needPostgres()); err != nil {
 				return err
 			}
-			return s.run(c)
+			return s.run(c, from)
 		},
 	}
 }
 
-func (s *settings) run(c *cli.Context) error {
+func (s *settings) run(c *cli.Context, from pglogrepl.LSN) error {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	producer, client, err := s.openProducer(sink.NewMetrics(metrics))
@@ -43,6 +47,18 @@ func (s *settings) run(c *cli.Context) error {
 	s.relay.Producer, s.relay.Metrics = producer, metrics
 	if s.relay.Store, err = s.openCheckpoint(c.Context); err != nil {
 		return err
+	}
+	if s.relay.Postgres.ReplayRetain > 0 {
+		if s.relay.Replays, err = s.replayFile(replaySuffix); err != nil {
+			return err
+		}
+	}
+	if from != 0 {
+		var own *sink.Client
+		if s.relay.ReplayFirst, own, err = s.replayFirst(from); err != nil {
+			return err
+		}
+		defer own.Close()
 	}
 	boundHeap(s.relay.BufferBytes)
 	r := relay.New(s.relay)

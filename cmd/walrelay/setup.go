@@ -22,12 +22,16 @@ func setupCommand(s *settings) *cli.Command {
 		Flags: asFlags(append([]*option{
 			{local: true, name: "create-table", set: boolean(&opts.CreateTable), usage: "create the outbox table too"},
 			{local: true, name: "role", arg: "NAME", set: text(&opts.Role), usage: "create a role with what run needs, and no more"},
+			{local: true, name: "drop-anchor", set: boolean(&opts.DropAnchor), usage: "drop the anchor, and do nothing else"},
 			{local: true, name: "print", set: boolean(&print), usage: "print the SQL; connect to nothing"},
 		}, s.options...)),
 		Action: func(c *cli.Context) error {
 			err := s.load(c)
 			if err != nil {
 				return err
+			}
+			if opts.DropAnchor && s.relay.Postgres.ReplayRetain > 0 {
+				return usagef("--drop-anchor is for --replay-retain 0; run would miss the anchor")
 			}
 			if print {
 				steps, err := replication.Plan(s.relay.Postgres, opts)
@@ -53,11 +57,9 @@ func setupCommand(s *settings) *cli.Command {
 // writeSteps tells what was found and what was made.
 func writeSteps(w io.Writer, steps []replication.Step) {
 	for _, step := range steps {
-		state := "missing"
-		if step.Done {
-			state = "exists"
-		} else if step.Made {
-			state = "created"
+		state := map[bool]string{false: "missing", true: "exists"}[step.Done != step.Drop]
+		if step.Made {
+			state = map[bool]string{false: "created", true: "dropped"}[step.Drop]
 		}
 		fmt.Fprintf(w, "%-8s %s\n", state, step.Name)
 		if step.Note != "" {

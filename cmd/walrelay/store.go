@@ -41,9 +41,9 @@ func (s *settings) openToRead() (relay.Store, string, error) {
 	return checkpoint.OpenFile(path), "file:" + path, nil
 }
 
-// checkpointFile is the path of the checkpoint where it is a file.
+// checkpointFile is the path of the checkpoint where it is a file; else where the default one would be.
 func (s *settings) checkpointFile() string {
-	if s.checkpoint != "" {
+	if s.checkpoint != "" && s.checkpoint != checkpointNone {
 		return s.checkpoint
 	}
 	folder, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":") // systemd lists several with colons

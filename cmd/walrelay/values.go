@@ -91,6 +91,17 @@ func size(dst *int) func(string) error {
 	}
 }
 
+// sizeOrZero is size where 0 turns something off.
+func sizeOrZero(dst *int) func(string) error {
+	return func(v string) error {
+		if v == "0" {
+			*dst = 0
+			return nil
+		}
+		return size(dst)(v)
+	}
+}
+
 func parseSize(v string) (int, error) {
 	number, unit := v, 1
 	for suffix, u := range map[string]int{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
@@ -126,6 +137,26 @@ func lsnOrNow(dst *pglogrepl.LSN, now *bool) func(string) error {
 			err = errors.New("0/0 is the position of nothing")
 		} else if err != nil {
 			err = fmt.Errorf("%w, or now", err)
+		}
+		return err
+	}
+}
+
+// lsnValue is an LSN of something.
+func lsnValue(dst *pglogrepl.LSN) func(string) error {
+	return func(v string) (err error) {
+		if *dst, err = parseLSN(v); err == nil && *dst == 0 {
+			err = errors.New("0/0 is the position of nothing")
+		}
+		return err
+	}
+}
+
+// timestamp is a time as in RFC 3339.
+func timestamp(dst *time.Time) func(string) error {
+	return func(v string) (err error) {
+		if *dst, err = time.Parse(time.RFC3339Nano, v); err != nil {
+			err = errors.New("want a time as in RFC 3339, like 2026-03-01T12:00:00Z")
 		}
 		return err
 	}
@@ -191,6 +222,18 @@ func slotName(dst *string) func(string) error {
 	return func(v string) error {
 		if v == "" || len(v) > 63 || strings.Trim(v, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
 			return errors.New("want 1 to 63 lower-case letters, digits and underscores")
+		}
+		*dst = v
+		return nil
+	}
+}
+
+// topicName is what Kafka takes for the name of a topic that is not its own.
+func topicName(dst *string) func(string) error {
+	return func(v string) error {
+		legal := strings.Trim(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == ""
+		if v == "" || len(v) > 249 || !legal || v[0] == '_' || v == "." || v == ".." {
+			return errors.New("want the name of a topic: 1 to 249 letters, digits, '.', '_' and '-', not beginning with _")
 		}
 		*dst = v
 		return nil

@@ -36,6 +36,8 @@ type Record struct {
 	Seq        uint64
 	Source     string // walrelay-source
 	Producer   Producer
+	Replay     string // walrelay-replay: the run that published it again; "": it was published live
+	Whole      Digest // of key, value, timestamp and all headers in their order, but walrelay-replay
 	Content
 }
 

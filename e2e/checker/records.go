@@ -2,6 +2,7 @@ package checker
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,6 +24,22 @@ func (p Place) String() string { return fmt.Sprintf("%s/%d", p.Topic, p.Partitio
 
 // Observed is what the topics hold: of each partition all records in offset order.
 type Observed map[Place][]Record
+
+// Split tells what was published live from what replays published again.
+func (o Observed) Split() (live, again Observed) {
+	live, again = Observed{}, Observed{}
+	for p, records := range o {
+		live[p] = nil // a partition is there without records too
+		for _, r := range records {
+			if r.Replay == "" {
+				live[p] = append(live[p], r)
+			} else {
+				again[p] = append(again[p], r)
+			}
+		}
+	}
+	return live, again
+}
 
 // Topics reads topics to their present end. With committed, it reads as a consumer with
 // isolation level read_committed.
@@ -173,9 +190,23 @@ func newRecord(r *kgo.Record) Record {
 		Topic: r.Topic, Partition: r.Partition, Key: string(r.Key), NoKey: r.Key == nil,
 		Value: digest(r.Value), Timestamp: r.Timestamp.UnixMilli(),
 	}}
+	whole := sha256.New()
+	part := func(b []byte) {
+		fmt.Fprintf(whole, "%d %t:", len(b), b == nil)
+		whole.Write(b)
+	}
+	part(r.Key)
+	part(r.Value)
+	part(strconv.AppendInt(nil, rec.Timestamp, 10))
 	var lsnErr, seqErr error = strconv.ErrSyntax, strconv.ErrSyntax
 	for _, h := range r.Headers {
+		if h.Key != "walrelay-replay" {
+			part([]byte(h.Key))
+			part(h.Value)
+		}
 		switch h.Key {
+		case "walrelay-replay":
+			rec.Replay = string(h.Value)
 		case "walrelay-lsn":
 			rec.Commit, lsnErr = pglogrepl.ParseLSN(string(h.Value))
 		case "walrelay-seq":
@@ -192,6 +223,7 @@ func newRecord(r *kgo.Record) Record {
 		}
 	}
 	rec.Positioned = lsnErr == nil && seqErr == nil
+	copy(rec.Whole[:], whole.Sum(nil))
 	slices.SortFunc(rec.Headers, compareHeaders)
 	return rec
 }

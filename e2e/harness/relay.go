@@ -90,17 +90,22 @@ func (r *Relay) Command(ctx context.Context, subcommand string, args ...string) 
 }
 
 // Start starts `walrelay run`.
-func (r *Relay) Start(args ...string) error {
+func (r *Relay) Start(args ...string) (err error) {
 	if r.proc.Running() {
 		return errors.New("harness: the relay runs already")
 	}
+	r.proc, err = r.Beside("run", args...)
+	return err
+}
+
+// Beside starts a subcommand with the relay's flags, in its folder and with its log.
+func (r *Relay) Beside(subcommand string, args ...string) (*proc.Process, error) {
 	path, err := Binary()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	argv := append(append([]string{path, "run"}, r.flags()...), args...)
-	r.proc, err = proc.Start(proc.Options{Name: "walrelay", Dir: r.scope.Dir, Log: r.logFile(), Env: append(cleanEnv(), r.env()...)}, argv...)
-	return err
+	argv := append(append([]string{path, subcommand}, r.flags()...), args...)
+	return proc.Start(proc.Options{Name: "walrelay", Dir: r.scope.Dir, Log: r.logFile(), Env: append(cleanEnv(), r.env()...)}, argv...)
 }
 
 // Up is Start, and waits until the relay is ready.

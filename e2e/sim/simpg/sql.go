@@ -65,6 +65,8 @@ func (s *Server) answer(ss *session, sql string) (columns []string, row [][]byte
 		return make([]string, 1), texts(s.end), nil
 	case "position":
 		return make([]string, 1), texts(s.end), nil
+	case "anchor":
+		return make([]string, 6), nil, nil
 	case "headroom":
 		return make([]string, 1), texts(nil), nil
 	case "wal":
