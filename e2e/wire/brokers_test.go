@@ -40,7 +40,7 @@ type rig struct {
 // newRig starts three brokers, the load and the probe; the returned stop ends load and
 // probe, and checks what is there.
 func newRig(t *testing.T) (r *rig, stop func()) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	t.Cleanup(cancel)
 	k, err := stack.StartKafka(ctx, stack.KafkaOptions{Brokers: 3, Proxy: true})
 	if err != nil {
