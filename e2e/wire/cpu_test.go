@@ -34,7 +34,7 @@ func BenchmarkCPU(b *testing.B) {
 		partitions = 8
 		batch      = 172 << 10 // what a record batch is to have, and franz-go's limit, which it fills
 		limit      = 256 << 10 // the others', who make one batch of what a partition gets at a time
-		enough     = 100_000 // records for figures that mean something
+		enough     = 100_000   // records for figures that mean something
 		value      = 230
 	)
 	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)

@@ -39,27 +39,3 @@ func TestG8RollingRestart(t *testing.T) {
 		t.Errorf("came back %v after the probe\n%s", lates[len(lates)-1], r.log.String())
 	}
 }
-
-// inSync reports whether every replica of the topic is.
-func (r *rig) inSync() bool {
-	topics, err := r.admin.ListTopics(r.ctx, r.topic)
-	if err != nil || len(topics[r.topic].Partitions) != partitions {
-		return false
-	}
-	for _, p := range topics[r.topic].Partitions {
-		if len(p.ISR) != 3 {
-			return false
-		}
-	}
-	return true
-}
-
-// eventually waits for a condition.
-func (r *rig) eventually(patience time.Duration, what string, is func() bool) {
-	r.t.Helper()
-	for begin := time.Now(); !is(); r.wait(50 * time.Millisecond) {
-		if time.Since(begin) > patience {
-			r.t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
