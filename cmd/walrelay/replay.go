@@ -139,6 +139,7 @@ func (s *settings) replay(c *cli.Context, cfg relay.ReplayConfig) error {
 	}
 	defer client.Close()
 	boundHeap(s.relay.BufferBytes)
+	boundProcessors(s.producer)
 	r := relay.NewReplay(cfg)
 	defer showProgress(c.App.ErrWriter, s.log, r.Progress)()
 	return r.Run(c.Context)

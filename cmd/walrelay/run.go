@@ -61,6 +61,7 @@ func (s *settings) run(c *cli.Context, from pglogrepl.LSN) error {
 		defer own.Close()
 	}
 	boundHeap(s.relay.BufferBytes)
+	boundProcessors(s.producer)
 	r := relay.New(s.relay)
 	stop, err := serveHTTP(s.http, s.pprof, metrics, r.Live, s.log)
 	if err != nil {
