@@ -71,7 +71,7 @@ func TestDocumentIsReadable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"walrelay_checkpoint": 1`, `"slot": "walrelay"`, `"safe": "16/B374D900"`, `"end": "16/B374D878"`, `"rows": 51234`} {
+	for _, want := range []string{`"walrelay_checkpoint": 2`, `"slot": "walrelay"`, `"safe": "16/B374D900"`, `"end": "16/B374D878"`, `"rows": 51234`} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("%s is missing in\n%s", want, data)
 		}
@@ -171,7 +171,7 @@ func TestG1StateErrors(t *testing.T) {
 		"appended":           {append(append([]byte{}, good...), '\n'), "torn"},
 		"not JSON":           {[]byte("hello\n"), "not a walrelay checkpoint"},
 		"other JSON":         {[]byte("{\n  \"offset\": 1\n}\n"), "not a walrelay checkpoint"},
-		"newer":              {edit(`checkpoint": 1`, `checkpoint": 2`), "newer walrelay (schema 2"},
+		"newer":              {edit(`checkpoint": 2`, `checkpoint": 3`), "newer walrelay (schema 3"},
 		"newer, other trail": {[]byte(opening + "9,\n  \"what\": 1\n}\n"), "newer walrelay (schema 9"},
 		"unknown field":      {signed(opening + "1,\n  \"system_id\": \"1\",\n  \"slot\": \"s\",\n  \"what\": 1"), "contradicts itself"},
 		"bad LSN":            {signed(opening + "1,\n  \"system_id\": \"1\",\n  \"slot\": \"s\",\n  \"safe\": \"1/2x\""), "contradicts itself"},
@@ -287,4 +287,51 @@ func FuzzLoad(f *testing.F) {
 			}
 		}
 	})
+}
+
+// G8: what the version before wrote is read, and becomes a document of this one.
+func TestG8OlderVersion(t *testing.T) {
+	f := tempFile(t)
+	old := signed(opening + "1,\n  \"system_id\": \"1\",\n  \"timeline\": 1,\n  \"slot\": \"s\",\n  \"publication\": \"p\",\n  \"safe\": \"0/64\"")
+	if err := os.WriteFile(f.path, old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pos, err := f.Load(t.Context())
+	if err != nil || pos != idle(100) {
+		t.Fatalf("Load = %+v, %v", pos, err)
+	}
+	if err := f.Save(t.Context(), idle(200)); err != nil {
+		t.Error(err)
+	}
+}
+
+// G1: Replace puts a position in the place of any other checkpoint, a damaged one too, and of
+// nothing that is none.
+func TestG1Replace(t *testing.T) {
+	for name, c := range map[string]struct {
+		content string
+		ok      bool
+	}{
+		"torn":    {opening + "2,", true},
+		"zeroed":  {"\x00\x00", true},
+		"foreign": {"hello", false},
+		"newer":   {opening + "9,\n  \"what\": 1\n}\n", false},
+	} {
+		f := tempFile(t)
+		if err := os.WriteFile(f.path, []byte(c.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Replace(t.Context(), idle(1)); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f := tempFile(t)
+	for _, pos := range []Position{samplePosition(), idle(1)} {
+		if err := f.Replace(t.Context(), pos); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := f.Load(t.Context()); err != nil || got != pos {
+			t.Errorf("Load = %+v, %v", got, err)
+		}
+	}
 }

@@ -16,7 +16,9 @@ import (
 
 // schemaVersion is raised whenever a reader of the version before would
 // misunderstand the document: a field that it does not know is one such case.
-const schemaVersion = 1
+//
+// Version 2 has snapshots. Version 1 is read as one without.
+const schemaVersion = 2
 
 // opening is how every document of every version starts, so that a torn one is
 // told from a file that was never a checkpoint.
@@ -38,6 +40,8 @@ type document struct {
 	Last        docTxn      `json:"last,omitzero"`
 	Open        docProgress `json:"open,omitzero"`
 	Catalog     docCatalog  `json:"catalog"`
+	Snapshot    docSnapshot `json:"snapshot,omitzero"`
+	Rooted      docSnapshot `json:"rooted,omitzero"`
 }
 
 type docTxn struct {
@@ -52,6 +56,11 @@ type docProgress struct {
 	Commit  lsn     `json:"commit"`
 	Rows    uint64  `json:"rows"`
 	EventID eventID `json:"event_id"`
+}
+
+type docSnapshot struct {
+	Xmin uint64 `json:"xmin"`
+	LSN  lsn    `json:"lsn"`
 }
 
 type docCatalog struct {
@@ -84,6 +93,8 @@ func documentOf(p Position) document {
 		Last:        docTxn{lsn(p.Last.Commit), lsn(p.Last.End), p.Last.XID, p.Last.Time.UTC(), eventID(p.Last.EventID)},
 		Open:        docProgress{lsn(p.Open.Commit), p.Open.Rows, eventID(p.Open.EventID)},
 		Catalog:     docCatalog(p.Catalog),
+		Snapshot:    docSnapshot{p.Snapshot.Xmin, lsn(p.Snapshot.LSN)},
+		Rooted:      docSnapshot{p.Rooted.Xmin, lsn(p.Rooted.LSN)},
 	}
 }
 
@@ -99,6 +110,8 @@ func (doc document) position() Position {
 		Last:        Txn{pglogrepl.LSN(doc.Last.Commit), pglogrepl.LSN(doc.Last.End), doc.Last.XID, doc.Last.Time, string(doc.Last.EventID)},
 		Open:        Progress{pglogrepl.LSN(doc.Open.Commit), doc.Open.Rows, string(doc.Open.EventID)},
 		Catalog:     Catalog(doc.Catalog),
+		Snapshot:    Snapshot{doc.Snapshot.Xmin, pglogrepl.LSN(doc.Snapshot.LSN)},
+		Rooted:      Snapshot{doc.Rooted.Xmin, pglogrepl.LSN(doc.Rooted.LSN)},
 	}
 }
 
@@ -133,7 +146,7 @@ func decode(data []byte) (Position, error) {
 	if err := dec.Decode(&doc); err != nil {
 		return Position{}, fmt.Errorf("%w (%w)", errContradiction, err)
 	}
-	if dec.More() || doc.Version != schemaVersion {
+	if dec.More() || doc.Version < 1 || doc.Version > schemaVersion {
 		return Position{}, errContradiction
 	}
 	p := doc.position()

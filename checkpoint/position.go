@@ -15,8 +15,8 @@ import (
 // Position says which events are delivered: every event of every transaction up
 // to and including Last, and the first Open.Rows events of the transaction Open.
 //
-// Invariant: Trusted, Verified, Last.End ≤ Safe ≤ Open.Commit (where Open is set). Only Safe is
-// ever confirmed to Postgres.
+// Invariant: Trusted, Verified, Snapshot.LSN, Last.End ≤ Safe ≤ Open.Commit (where Open is set), and
+// Rooted.LSN ≤ Last.Commit. Only Safe is ever confirmed to Postgres.
 type Position struct {
 	SystemID    string // IDENTIFY_SYSTEM's systemid; an LSN means nothing without it
 	Timeline    int32
@@ -35,6 +35,19 @@ type Position struct {
 	// been delivered. What is found to be different later may have hidden rows behind it.
 	Catalog  Catalog
 	Verified pglogrepl.LSN
+
+	// What is delivered as transaction ids, for whoever reads the table itself. Snapshot lies
+	// at or below Safe. Rooted lies at or below Last.Commit: it holds in any history of the
+	// cluster that has Last, even if nothing else of its WAL can be seen.
+	Snapshot Snapshot
+	Rooted   Snapshot
+}
+
+// Snapshot says that every transaction with an id below Xmin had ended before the WAL reached LSN;
+// zero: not known. Ids of rows are the low 32 bits.
+type Snapshot struct {
+	Xmin uint64
+	LSN  pglogrepl.LSN
 }
 
 // Txn identifies a delivered transaction well enough to recognise it when it is
@@ -131,6 +144,10 @@ func (p Position) check() error {
 		return fmt.Errorf("trusted LSN %s is past the safe LSN %s", p.Trusted, p.Safe)
 	case p.Open.Commit != 0 && p.Safe > p.Open.Commit:
 		return fmt.Errorf("safe LSN %s is past the commit %s of the transaction in progress", p.Safe, p.Open.Commit)
+	case p.Snapshot.LSN > p.Safe:
+		return fmt.Errorf("snapshot at %s is past the safe LSN %s", p.Snapshot.LSN, p.Safe)
+	case p.Rooted.LSN > p.Last.Commit:
+		return fmt.Errorf("snapshot at %s is past the last commit %s", p.Rooted.LSN, p.Last.Commit)
 	case p.Open.Commit == 0 && p.Open != Progress{}:
 		return errors.New("a transaction in progress has no commit LSN")
 	}

@@ -26,7 +26,8 @@ func samplePosition() Position {
 		Open:    Progress{Commit: 0x16_C0000000, Rows: 51234, EventID: "order-2"},
 		Safe:    0x16_B374D900,
 		Trusted: 0x16_B3000000, Verified: 0x16_B374D000,
-		Catalog: Catalog{Publication: 16390, Membership: 16391, Table: 16384},
+		Catalog:  Catalog{Publication: 16390, Membership: 16391, Table: 16384},
+		Snapshot: Snapshot{Xmin: 4294968070, LSN: 0x16_B374D8FF}, Rooted: Snapshot{Xmin: 4294968069, LSN: 0x16_B374D000},
 	}
 }
 

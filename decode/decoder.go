@@ -50,6 +50,9 @@ type Decoder struct {
 	spans []span // the tuple's columns, valid within one insert
 	names headerNames
 
+	unplaced bool   // rows come from the table itself, see StartTable
+	tuple    []byte // the newest of them, as an Insert message
+
 	// Headers as they are written to each event, see describe and finish.
 	position  []byte
 	tail      []byte
@@ -90,7 +93,7 @@ func (d *Decoder) Column(role string) string {
 // Start begins a new stream: relations and transactions of the one before are
 // forgotten. Source is the value of the header walrelay-source; "" = no such header.
 func (d *Decoder) Start(source string) {
-	d.rel, d.txn, d.open = nil, Txn{}, false
+	d.rel, d.txn, d.open, d.unplaced = nil, Txn{}, false, false
 	d.source = nil
 	if source != "" {
 		d.source = []byte(source)

@@ -125,9 +125,11 @@ func (d *Decoder) headers(mem []byte, ev *Event, tuple []byte) (_ []byte, reason
 			count++
 		}
 	}
-	mem = append(mem, d.position...)
-	var scratch [maxDigits]byte
-	mem = appendValue(mem, strconv.AppendUint(scratch[:0], ev.Seq, 10))
+	if !d.unplaced {
+		mem = append(mem, d.position...)
+		var scratch [maxDigits]byte
+		mem = appendValue(mem, strconv.AppendUint(scratch[:0], ev.Seq, 10))
+	}
 	mem = append(mem, d.tail...)
 	ev.Headers = Headers{Count: count, Wire: mem[start:len(mem):len(mem)]}
 	return mem, reason
@@ -156,7 +158,10 @@ func (d *Decoder) describe(commit pglogrepl.LSN) {
 
 // finish renders what comes last in all events: source and marks.
 func (d *Decoder) finish() {
-	d.tail, d.tailCount = d.tail[:0], 2+len(d.Marks) // LSN and number come before
+	d.tail, d.tailCount = d.tail[:0], len(d.Marks)
+	if !d.unplaced {
+		d.tailCount += 2 // LSN and number come before
+	}
 	if d.source != nil {
 		d.tail = appendValue(appendName(d.tail, headerSource), d.source)
 		d.tailCount++

@@ -119,14 +119,26 @@ func (f *fixture) recover(args ...string) harness.Result {
 
 // ids are the event ids that the topics hold, and how often.
 func (f *fixture) ids() map[string]int {
+	ids, _ := f.marked()
+	return ids
+}
+
+// marked is ids, and how many records of each bear the mark of a recovery.
+func (f *fixture) marked() (ids, marked map[string]int) {
 	f.t.Helper()
 	observed, err := f.records().Read(f.ctx)
 	f.must(err)
-	ids := map[string]int{}
+	ids, marked = map[string]int{}, map[string]int{}
 	for _, records := range observed {
 		for _, r := range records {
 			ids[r.ID]++
+			if r.Recover != "" {
+				marked[r.ID]++
+				if r.Positioned {
+					f.t.Errorf("%s was read from the table and has a place in the WAL", r.ID)
+				}
+			}
 		}
 	}
-	return ids
+	return ids, marked
 }

@@ -91,6 +91,9 @@ func examine(ctx context.Context, cfg replication.Config, pos checkpoint.Positio
 	for _, fault := range []error{s.SlotFault, s.CatalogFault} {
 		if errors.As(fault, &gap) && gap.From == 0 {
 			gap.From, gap.To = from, max(from, s.Server.WALEnd)
+			if gap.Fault == replication.SlotMissing && loaded == nil {
+				gap.Remedy = "" // it did exist
+			}
 		}
 		if fault != nil {
 			return fault
@@ -106,8 +109,9 @@ func locate(err error, pos checkpoint.Position, s *replication.Survey) {
 	}
 }
 
-// refusalTimeout bounds how long a run that can't go on looks for the gap.
-const refusalTimeout = 5 * time.Second
+// refusalTimeout bounds how long a run that can't go on looks for the gap, and as long again for
+// what the outbox holds of it.
+const refusalTimeout = 2 * time.Second
 
 // refusal completes the error that ends a run, if rows may be missing, by the gap and by
 // what the outbox still holds of it.
@@ -116,20 +120,23 @@ func (r *Relay) refusal(ctx context.Context, err error) error {
 	if !errors.As(err, &gap) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, refusalTimeout)
+	see, cancel := context.WithTimeout(ctx, refusalTimeout)
 	defer cancel()
-	if gap.From == 0 && gap.To == 0 {
-		if s, unseen := replication.LookAround(ctx, r.cfg.Postgres); unseen == nil {
-			pos, loaded := checkpoint.Position{}, checkpoint.ErrNone
-			if r.cfg.Store != nil {
-				r.cfg.Store.For(s.Server.SystemID, r.cfg.Postgres.Slot)
-				pos, loaded = r.cfg.Store.Load(ctx)
-			}
-			if found := examine(ctx, r.cfg.Postgres, pos, loaded, s); found != nil {
-				err = found
-			}
-			locate(err, pos, s)
-		}
+	s, unseen := replication.LookAround(see, r.cfg.Postgres)
+	if unseen != nil {
+		return err
 	}
+	c := &Recovery{cfg: r.cfg, survey: s, loaded: checkpoint.ErrNone}
+	if r.cfg.Store != nil {
+		r.cfg.Store.For(s.Server.SystemID, r.cfg.Postgres.Slot)
+		c.pos, c.loaded = r.cfg.Store.Load(see)
+	}
+	if gap.From == 0 && gap.To == 0 {
+		if found := examine(see, r.cfg.Postgres, c.pos, c.loaded, s); found != nil && !errors.Is(found, replication.ErrSlotInUse) {
+			err = found
+		}
+		locate(err, c.pos, s)
+	}
+	c.tell(ctx, err)
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/walrelay/walrelay/checkpoint"
 	"github.com/walrelay/walrelay/replication"
 	"github.com/walrelay/walrelay/sink"
 )
@@ -165,6 +166,13 @@ func (s *session) measure(ctx context.Context) error {
 		left = -1
 	}
 	s.metrics.headroom.Store(left)
+	if err != nil {
+		return err
+	}
+	xmin, at, err := s.pg.Snapshot(ctx)
+	if err == nil {
+		s.track.snapshot(checkpoint.Snapshot{Xmin: xmin, LSN: at})
+	}
 	return err
 }
 

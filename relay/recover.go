@@ -49,6 +49,7 @@ func Examine(ctx context.Context, cfg Config) (*Recovery, error) {
 	if r.Refusal != nil && !fatal(r.Refusal) {
 		return nil, r.Refusal
 	}
+	r.tell(ctx, r.Refusal)
 	return r, nil
 }
 
@@ -61,15 +62,50 @@ func (r *Recovery) AcceptGap(ctx context.Context, from pglogrepl.LSN) error {
 	if gap.From != from {
 		return fmt.Errorf("recover: --accept-gap %s is not where the gap begins: %w", from, gap)
 	}
-	pos, to, err := r.ground(ctx, gap)
+	pos, fresh, err := r.ground(ctx, gap)
 	if err != nil {
 		return err
+	}
+	to := gap.To
+	if fresh != nil {
+		fresh.Release(ctx)
+		to = max(to, fresh.Confirmed)
 	}
 	if err := r.replace(ctx, pos); err != nil {
 		return err
 	}
-	r.cfg.Log.Warn().Stringer("from", from).Stringer("to", max(to, gap.To)).Stringer("position", pos.Safe).Str("reason", gap.Reason).
+	r.cfg.Log.Warn().Stringer("from", from).Stringer("to", to).Stringer("position", pos.Safe).Str("reason", gap.Reason).
 		Msg("gap accepted: what was committed in it and not delivered stays undelivered")
+	return nil
+}
+
+// Adopt takes the position over to the new system id that pg_upgrade gave to the cluster. From
+// Postgres 17 on it keeps the slot, and only if nothing was left to be streamed from it.
+func (r *Recovery) Adopt(ctx context.Context) error {
+	gap, err := r.gap(replication.Adopt)
+	if gap == nil {
+		return err
+	}
+	refuse := func(format string, a ...any) error {
+		return fmt.Errorf("recover: --adopt is not possible: "+format+": %w", append(a, gap)...)
+	}
+	old, slot := r.pos, r.survey.Slot.Confirmed
+	switch {
+	case r.survey.SlotFault != nil:
+		return refuse("pg_upgrade has not kept the slot, as it does from Postgres 17 on")
+	case old.Open.Commit != 0:
+		return refuse("%d rows of the transaction at %s were delivered, and not the rest", old.Open.Rows, old.Open.Commit)
+	case old.Catalog.Table != 0 && old.Catalog.Table != r.survey.Catalog.Table:
+		return refuse("the table has another oid than before, which pg_upgrade would have kept")
+	case slot < old.Safe:
+		return refuse("the slot stands at %s, and pg_upgrade goes on behind the old WAL, which was delivered up to %s", slot, old.Safe)
+	}
+	pos := r.fresh(slot)
+	pos.Last, pos.Rooted, pos.Snapshot = old.Last, old.Rooted, old.Snapshot // transaction ids and LSNs go on
+	if err := r.replace(ctx, pos); err != nil {
+		return err
+	}
+	r.cfg.Log.Warn().Str("system_id", pos.SystemID).Str("before", old.SystemID).Stringer("position", pos.Safe).Msg("position adopted by the upgraded cluster")
 	return nil
 }
 
@@ -94,8 +130,8 @@ func (r *Recovery) gap(way replication.Way) (*replication.ContinuityError, error
 }
 
 // ground returns the position to go on from, on a slot that can be streamed: the one that is
-// there, or else a new one. to is where a new one begins.
-func (r *Recovery) ground(ctx context.Context, gap *replication.ContinuityError) (pos checkpoint.Position, to pglogrepl.LSN, err error) {
+// there, or else a new one, which is the caller's to release.
+func (r *Recovery) ground(ctx context.Context, gap *replication.ContinuityError) (pos checkpoint.Position, fresh *replication.FreshSlot, err error) {
 	need, drop := r.needsSlot(gap)
 	if !need {
 		pos = r.keep(gap)
@@ -104,19 +140,17 @@ func (r *Recovery) ground(ctx context.Context, gap *replication.ContinuityError)
 		err := recognise(ctx, r.cfg, pos, r.survey.Server.WALEnd)
 		switch {
 		case err == nil, errors.Is(err, errSlow):
-			return pos, 0, nil
+			return pos, nil, nil
 		case !fatal(err):
-			return pos, 0, err
+			return pos, nil, err
 		}
 		r.cfg.Log.Warn().Err(err).Msg("the slot can't be streamed past the gap")
 		drop = true
 	}
-	fresh, err := r.createSlot(ctx, drop)
-	if err != nil {
-		return pos, 0, err
+	if fresh, err = r.createSlot(ctx, drop); err != nil {
+		return pos, nil, err
 	}
-	fresh.Release(ctx)
-	return r.fresh(fresh.Confirmed), fresh.Confirmed, nil
+	return r.fresh(fresh.Confirmed), fresh, nil
 }
 
 // needsSlot says whether the slot has to be created, and whether one is there to be dropped

@@ -202,11 +202,16 @@ func (s *session) find(ctx context.Context) (pos checkpoint.Position, err error)
 
 // Fits says by a *[decode.MappingError] whether the published columns fit the mapping.
 func (c Config) Fits(published []replication.Column) error {
+	return c.Decoder.Check(columns(published))
+}
+
+// columns are the table's, as the decoder takes them.
+func columns(published []replication.Column) []decode.Column {
 	cols := make([]decode.Column, len(published))
-	for i, col := range published {
-		cols[i] = decode.Column{Name: col.Name, Type: col.Type}
+	for i, c := range published {
+		cols[i] = decode.Column{Name: c.Name, Type: c.Type}
 	}
-	return c.Decoder.Check(cols)
+	return cols
 }
 
 // await waits until done is closed and keeps the session alive meanwhile.

@@ -23,6 +23,9 @@ type tracker struct {
 	durable   int64               // of those whose position is saved
 	changed   chan struct{}       // closed and renewed at every change
 	pressed   chan struct{}       // one token: what is not saved will soon hold up the sink
+
+	unproven unproven // snapshots that the safe LSN has not reached
+	unrooted unproven // and those that no delivered commit is behind yet
 }
 
 func newTracker() *tracker {
@@ -47,6 +50,7 @@ func (t *tracker) start(p checkpoint.Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.delivered, t.saved, t.durable = p, p, t.bytes
+	t.unproven, t.unrooted = unproven{}, unproven{} // of another server, perhaps
 	t.signal()
 }
 
@@ -55,15 +59,16 @@ func (t *tracker) acked(p checkpoint.Position, bytes int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.delivered = t.merge(p)
+	t.ripen()
 	t.batches++
 	t.bytes += int64(bytes)
 	t.signal()
 }
 
-// merge adds to p what was proven since the batch was begun: an idle position, the catalog.
+// merge adds to p what was proven since the batch was begun: an idle position, the catalog, snapshots.
 func (t *tracker) merge(p checkpoint.Position) checkpoint.Position {
 	p.Safe = max(p.Safe, t.delivered.Safe)
-	p.Verified = t.delivered.Verified
+	p.Verified, p.Snapshot, p.Rooted = t.delivered.Verified, t.delivered.Snapshot, t.delivered.Rooted
 	return p
 }
 
@@ -72,6 +77,7 @@ func (t *tracker) committed(p checkpoint.Position, bytes int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.delivered, t.saved = t.merge(p), p
+	t.ripen()
 	t.batches++
 	t.bytes += int64(bytes)
 	t.durable = t.bytes
@@ -85,6 +91,7 @@ func (t *tracker) verified(delivered, lsn pglogrepl.LSN) {
 	defer t.mu.Unlock()
 	t.delivered.Verified = max(delivered, lsn)
 	t.delivered.Safe = max(t.delivered.Safe, lsn)
+	t.ripen()
 	t.signal()
 }
 
@@ -139,4 +146,47 @@ func (t *tracker) positions() (delivered, saved checkpoint.Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.delivered, t.saved
+}
+
+// snapshot takes one; it is saved with the position when that has passed it.
+func (t *tracker) snapshot(s checkpoint.Snapshot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unproven.add(s)
+	t.unrooted.add(s)
+	t.ripen()
+}
+
+// ripen makes snapshots that are passed part of the position. Under mu.
+func (t *tracker) ripen() {
+	if s, ok := t.unproven.passed(t.delivered.Safe); ok {
+		t.delivered.Snapshot = s
+	}
+	if s, ok := t.unrooted.passed(t.delivered.Last.Commit); ok {
+		t.delivered.Rooted = s
+	}
+}
+
+// unproven are snapshots that something has to pass: the oldest, so that one is passed at last
+// however far behind it is, and the newest, because it says more if it is passed too.
+type unproven struct{ oldest, newest checkpoint.Snapshot }
+
+func (u *unproven) add(s checkpoint.Snapshot) {
+	if u.oldest.Xmin == 0 {
+		u.oldest = s
+	}
+	u.newest = s
+}
+
+// passed returns the newest of them that lies at or below lsn, and forgets it.
+func (u *unproven) passed(lsn pglogrepl.LSN) (s checkpoint.Snapshot, ok bool) {
+	switch {
+	case u.oldest.Xmin == 0 || u.oldest.LSN > lsn:
+		return s, false
+	case u.newest.LSN > lsn:
+		s, u.oldest = u.oldest, u.newest
+	default:
+		s, *u = u.newest, unproven{}
+	}
+	return s, true
 }

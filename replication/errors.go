@@ -27,6 +27,7 @@ type ContinuityError struct {
 	Fault    Fault
 	Reason   string
 	From, To pglogrepl.LSN // the gap is (From, To]; both zero where it is not known (yet)
+	Rows     string        // what the outbox table may still hold of the gap; "": nobody has looked
 	Remedy   string        // what has to be mended before the commands of Fault help; "": nothing
 }
 
@@ -37,7 +38,7 @@ func (e *ContinuityError) Error() string {
 		gap = e.From.String()
 		parts = append(parts, fmt.Sprintf("in doubt: (%s, %s]", e.From, e.To))
 	}
-	for _, part := range []string{e.Remedy, e.Fault.commands(gap)} {
+	for _, part := range []string{e.Rows, e.Remedy, e.Fault.commands(gap)} {
 		if part != "" {
 			parts = append(parts, part)
 		}
@@ -49,6 +50,12 @@ func (e *ContinuityError) Error() string {
 func (f Fault) commands(gap string) string {
 	var ways []string
 	has := f.Ways()
+	if has&Adopt != 0 {
+		ways = append(ways, "after pg_upgrade: `"+cmdAdopt+"`")
+	}
+	if has&FromTable != 0 {
+		ways = append(ways, "publish again what the table holds: `"+cmdTable+"`")
+	}
 	if has&AcceptGap != 0 {
 		ways = append(ways, "go on without it: `"+cmdAccept+gap+"`")
 	}

@@ -31,6 +31,8 @@ type Way int
 
 const (
 	AcceptGap Way = 1 << iota // go on without the rows of the gap
+	FromTable                 // publish what the outbox table still holds of it
+	Adopt                     // take the position over to the new system id
 )
 
 // Row is a line of the table of continuity.
@@ -60,21 +62,21 @@ const (
 // Faults is the table of continuity: each state of the two sides and the saved position in
 // which rows could be skipped, or taken for skipped. The README shows it.
 var Faults = []Row{
-	{SlotMissing, "the slot does not exist", atStart, endsRun, "", AcceptGap},
-	{SlotLost, "the slot was invalidated (`wal_status` lost, idle timeout)", atStart, endsRun, "", AcceptGap},
-	{SlotAhead, "the slot is ahead of the saved position: created again under its name, advanced by somebody else, or the checkpoint is an older copy", atStart, endsRun, "", AcceptGap},
-	{SlotForeign, "the slot is a physical one, a two-phase one, or decodes with another plugin", atStart, endsRun, "drop it, or give another `--slot`", AcceptGap},
+	{SlotMissing, "the slot does not exist", atStart, endsRun, "", AcceptGap | FromTable},
+	{SlotLost, "the slot was invalidated (`wal_status` lost, idle timeout)", atStart, endsRun, "", AcceptGap | FromTable},
+	{SlotAhead, "the slot is ahead of the saved position: created again under its name, advanced by somebody else, or the checkpoint is an older copy", atStart, endsRun, "", AcceptGap | FromTable},
+	{SlotForeign, "the slot is a physical one, a two-phase one, or decodes with another plugin", atStart, endsRun, "drop it, or give another `--slot`", AcceptGap | FromTable},
 	{SlotElsewhere, "the slot belongs to another database", atStart, endsRun, "correct `--postgres-url`, or give another `--slot`", 0},
-	{PublicationMissing, "the publication does not exist, or did not where the stream stands (Postgres 18 only gives a notice)", anyTime + "; at once where the server says so", endsRun, "`walrelay setup`", AcceptGap},
-	{PublicationNarrow, "the publication publishes no inserts, has a row filter, a column list that hides a mapped column, or partitions under their own names", anyTime, endsRun, "the `ALTER PUBLICATION` that the last line names", AcceptGap},
-	{PublicationChanged, "the publication is another one of the same name, or was altered, and perhaps altered back", anyTime, endsRun, "", AcceptGap},
-	{TableLeft, "the table is not in the publication, or left it and came back", anyTime, endsRun, "`ALTER PUBLICATION … ADD TABLE`, if it is not in it", AcceptGap},
-	{TableReplaced, "the table was dropped and created again", anyTime, endsRun, "", AcceptGap},
-	{TableUnusable, "the table does not exist, is unlogged, or is no table", anyTime, endsRun, "bring it back, or correct `--table`", AcceptGap},
-	{SystemChanged, "the server has another system id: `pg_upgrade`, a new cluster, or a wrong `--postgres-url`", atStart, endsRun, "", AcceptGap},
-	{TimelineForked, "the timeline changed, and the new one branched off before the last event delivered, or does not descend from the old one", atStart, endsRun, "", AcceptGap},
-	{Restored, "the server was restored to a state before the saved position, also where its WAL has grown past it again", atStart + "; as soon as the stream shows other WAL", endsRun, "", AcceptGap},
-	{CheckpointDamaged, "the checkpoint is torn or was edited", atStart, endsRun, "", AcceptGap},
+	{PublicationMissing, "the publication does not exist, or did not where the stream stands (Postgres 18 only gives a notice)", anyTime + "; at once where the server says so", endsRun, "`walrelay setup`", AcceptGap | FromTable},
+	{PublicationNarrow, "the publication publishes no inserts, has a row filter, a column list that hides a mapped column, or partitions under their own names", anyTime, endsRun, "the `ALTER PUBLICATION` that the last line names", AcceptGap | FromTable},
+	{PublicationChanged, "the publication is another one of the same name, or was altered, and perhaps altered back", anyTime, endsRun, "", AcceptGap | FromTable},
+	{TableLeft, "the table is not in the publication, or left it and came back", anyTime, endsRun, "`ALTER PUBLICATION … ADD TABLE`, if it is not in it", AcceptGap | FromTable},
+	{TableReplaced, "the table was dropped and created again", anyTime, endsRun, "", AcceptGap | FromTable},
+	{TableUnusable, "the table does not exist, is unlogged, or is no table", anyTime, endsRun, "bring it back, or correct `--table`", AcceptGap | FromTable},
+	{SystemChanged, "the server has another system id: `pg_upgrade`, a new cluster, or a wrong `--postgres-url`", atStart, endsRun, "", Adopt | AcceptGap | FromTable},
+	{TimelineForked, "the timeline changed, and the new one branched off before the last event delivered, or does not descend from the old one", atStart, endsRun, "", AcceptGap | FromTable},
+	{Restored, "the server was restored to a state before the saved position, also where its WAL has grown past it again", atStart + "; as soon as the stream shows other WAL", endsRun, "", AcceptGap | FromTable},
+	{CheckpointDamaged, "the checkpoint is torn or was edited", atStart, endsRun, "", AcceptGap | FromTable},
 	{CheckpointForeign, "the checkpoint is of another slot or a newer walrelay, is no checkpoint, cannot be read, or has moved to another store", atStart, endsRun, "correct `--checkpoint`, or what the last line says", 0},
 	{StandbyServer, "the server is a standby", atStart, waits, "", 0},
 	{SlotHeld, "another session holds the slot", atStart, waits, "", 0},
@@ -91,5 +93,9 @@ func (f Fault) Ways() Way {
 	return 0
 }
 
-// cmdAccept is how refusals print the command.
-const cmdAccept = "walrelay recover --accept-gap "
+// The commands as refusals print them.
+const (
+	cmdAccept = "walrelay recover --accept-gap "
+	cmdTable  = "walrelay recover --from-table"
+	cmdAdopt  = "walrelay recover --adopt"
+)

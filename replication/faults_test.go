@@ -16,7 +16,7 @@ func table() string {
 		for _, w := range []struct {
 			way  Way
 			text string
-		}{{AcceptGap, "`--accept-gap`"}} {
+		}{{Adopt, "`--adopt`"}, {FromTable, "`--from-table`"}, {AcceptGap, "`--accept-gap`"}} {
 			if row.Ways&w.way != 0 {
 				ways = append(ways, w.text)
 			}

@@ -52,6 +52,7 @@ func newServer(t *testing.T) *server {
 		"position":  {row: []any{"0/2000000"}},
 		"marker":    {row: []any{"0/2000040"}},
 		"headroom":  {row: []any{"123456"}},
+		"snapshot":  {row: []any{"4294967301", "0/2000000"}},
 		"IDENTIFY":  {row: []any{"7000000000000000001", "1", "0/1800000", "appdb"}},
 		"START":     {},
 	}}

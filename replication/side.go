@@ -166,3 +166,21 @@ func (s *Session) Headroom(ctx context.Context) (bytes int64, ok bool, err error
 	bytes, err = strconv.ParseInt(string(got[0]), 10, 64)
 	return bytes, err == nil, err
 }
+
+// Snapshot returns a transaction id and an LSN: every transaction with an id below xmin has
+// ended, and what it wrote lies below at. The statement's snapshot is taken before its
+// functions are called; the insert position, because a commit may be seen before it is flushed. Any goroutine.
+func (s *Session) Snapshot(ctx context.Context) (xmin uint64, at pglogrepl.LSN, err error) {
+	got, err := s.side.row(ctx, `/* walrelay: snapshot */ SELECT pg_snapshot_xmin(pg_current_snapshot()), pg_current_wal_insert_lsn()`)
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(got) != 2 {
+		return 0, 0, errors.New("replication: query the snapshot: no row")
+	}
+	if xmin, err = strconv.ParseUint(string(got[0]), 10, 64); err != nil {
+		return 0, 0, fmt.Errorf("replication: query the snapshot: %w", err)
+	}
+	at, err = parseLSN(got[1])
+	return xmin, at, err
+}

@@ -38,6 +38,7 @@ type Record struct {
 	Producer   Producer
 	Replay     string // walrelay-replay: the run that published it again; "": it was published live
 	Whole      Digest // of key, value, timestamp and all headers in their order, but walrelay-replay
+	Recover    string // walrelay-recover
 	Content
 }
 

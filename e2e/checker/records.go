@@ -213,6 +213,8 @@ func newRecord(r *kgo.Record) Record {
 			rec.Seq, seqErr = strconv.ParseUint(string(h.Value), 10, 64)
 		case "walrelay-source":
 			rec.Source = string(h.Value)
+		case "walrelay-recover":
+			rec.Recover = string(h.Value)
 		default:
 			if h.Key == "event-id" {
 				rec.ID = string(h.Value)

@@ -67,6 +67,12 @@ func (s *Server) answer(ss *session, sql string) (columns []string, row [][]byte
 		return make([]string, 1), texts(s.end), nil
 	case "anchor":
 		return make([]string, 6), nil, nil
+	case "snapshot":
+		xmin := s.nextXID
+		for t := range s.open {
+			xmin = min(xmin, t.XID)
+		}
+		return make([]string, 2), texts(xmin, s.end), nil
 	case "headroom":
 		return make([]string, 1), texts(nil), nil
 	case "wal":
