@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -36,7 +37,8 @@ func parseConfig(data []byte, options []*option) (map[string][]string, error) {
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 		return nil, nil // empty, or comments only
 	} else if err != nil {
-		return nil, fmt.Errorf("not YAML: %w", err)
+		reason, _, _ := strings.Cut(err.Error(), "'") // what it quotes may be a password
+		return nil, errors.New("not YAML: " + strings.TrimSpace(reason))
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, errors.New("more than one YAML document")

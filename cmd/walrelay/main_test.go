@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // The test binary doubles as a child process whose end is observed.
@@ -27,7 +29,7 @@ func TestMain(m *testing.M) {
 		go func() { panic("in a goroutine") }()
 		select {}
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 func child(t *testing.T, role string) *exec.Cmd {

@@ -197,13 +197,23 @@ func listenAddress(dst *string) func(string) error {
 func postgresURL(dst *string) func(string) error {
 	return func(v string) error {
 		if _, err := pgconn.ParseConfig(v); err != nil {
-			text := err.Error() // cannot parse `…`: reason
-			reason := text[strings.LastIndex(text, "`: ")+1:]
-			return errors.New("not a libpq URL or keywords" + reason + "; the form is postgres://USER@HOST:PORT/DATABASE")
+			return errors.New("not a libpq URL or keywords" + unquoted(err.Error()) + "; the form is postgres://USER@HOST:PORT/DATABASE")
 		}
 		*dst = v
 		return nil
 	}
+}
+
+// unquoted is the reason of a "cannot parse `…`: reason", up to where it may quote the value.
+func unquoted(text string) string {
+	reason := text[strings.LastIndex(text, "`: ")+len("`: "):]
+	if i := strings.IndexAny(reason, `:"'`+"`"); i >= 0 {
+		reason = strings.TrimSpace(reason[:i])
+	}
+	if strings.Contains(reason, "(") && !strings.Contains(reason, ")") {
+		reason += ")"
+	}
+	return ": " + reason
 }
 
 // holdsPassword says whether a connection string has a password in it.

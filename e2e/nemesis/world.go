@@ -81,7 +81,7 @@ func (w *world) open() (err error) {
 	}
 	w.report.Postgres = w.pg.Version
 	for range 3 { // on a busy machine brokers may not find each other in time
-		if w.kafka, err = stack.StartKafka(w.ctx, stack.KafkaOptions{Brokers: w.plan.Brokers, Proxy: true, Tmpfs: disk("300M")}); err == nil {
+		if w.kafka, err = stack.StartKafka(w.ctx, stack.KafkaOptions{Brokers: w.plan.Brokers, Proxy: true, Tmpfs: disk("300M"), Config: calm}); err == nil {
 			break
 		}
 	}
@@ -107,6 +107,13 @@ func (w *world) open() (err error) {
 		return err
 	}
 	return w.openRelays()
+}
+
+// calm makes controllers patient, so that a starved broker is not taken for a dead one.
+var calm = map[string]string{
+	"broker.session.timeout.ms":             "9000",
+	"controller.quorum.election.timeout.ms": "2000",
+	"controller.quorum.fetch.timeout.ms":    "4000",
 }
 
 func (w *world) openRelays() error {
