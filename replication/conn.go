@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -70,12 +71,17 @@ func (cfg Config) parse() (*pgconn.Config, error) {
 		pc.RuntimeParams["application_name"] = "walrelay"
 	}
 	maps.Copy(pc.RuntimeParams, session)
+	pc.MaxProtocolMessageBodyLen = maxAnswer
 	if pc.ValidateConnect == nil && manyHosts(pc) {
 		// A standby can't serve us. Where another host may be the primary, go on to it.
 		pc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	}
 	return pc, nil
 }
+
+// maxAnswer bounds what the driver reads: all but the stream, which it does not read. The
+// largest answer is the list of a table's columns.
+const maxAnswer = 16 << 20
 
 // manyHosts tells several hosts from the repetition that sslmode=prefer makes.
 func manyHosts(pc *pgconn.Config) bool {
@@ -181,15 +187,26 @@ func connectSide(ctx context.Context, cfg Config, pc *pgconn.Config, sock *socke
 // row runs one statement by the simple protocol and returns its only row, nil
 // where there is none. A nil value is NULL.
 func row(ctx context.Context, conn *pgconn.PgConn, sql string) ([][]byte, error) {
-	results, err := conn.Exec(ctx, sql).ReadAll()
-	if err != nil {
+	var only [][]byte
+	results, rows := 0, 0
+	reader := conn.Exec(ctx, sql)
+	for reader.NextResult() {
+		results++
+		for r := reader.ResultReader(); r.NextRow(); rows++ {
+			only = only[:0]
+			for _, v := range r.Values() {
+				only = append(only, bytes.Clone(v))
+			}
+		}
+	}
+	if err := reader.Close(); err != nil {
 		return nil, err
 	}
-	if len(results) != 1 || len(results[0].Rows) > 1 {
+	if results != 1 || rows > 1 {
 		return nil, fmt.Errorf("unexpected shape of the answer to: %s", sql)
 	}
-	if len(results[0].Rows) == 0 {
+	if rows == 0 {
 		return nil, nil
 	}
-	return results[0].Rows[0], nil
+	return only, nil
 }

@@ -17,11 +17,15 @@ const (
 	minBuffer  = 16 << 10
 	maxBuffer  = 1 << 20 // that reads grow it to
 	keepBuffer = 4 << 20 // and that it may keep, once a row was so large
+
+	maxMessage = 1 << 30 // Postgres itself makes no larger one
+	growBy     = 8
 )
 
-// room returns where to put more bytes, so that n from the front fit in. What is not taken moves.
+// room returns where to put more bytes, for n from the front; what is not taken moves. A length
+// is only a claim: there may be less room, as long as what has come so far does not fill it.
 func (b *window) room(n int) []byte {
-	n = max(n, b.w-b.r+1)
+	n = max(min(n, max(keepBuffer, growBy*(b.w-b.r))), b.w-b.r+1)
 	buf := b.buf
 	if n > len(buf) || len(buf) > keepBuffer && n <= keepBuffer {
 		buf = make([]byte, sizeFor(n))
@@ -83,8 +87,8 @@ func (i *inbox) next() (kind byte, body []byte, err error) {
 		i.need = headSize
 		if len(have) >= headSize {
 			n := i.length()
-			if n < headSize-1 {
-				return 0, nil, fmt.Errorf("a message of %d bytes", n)
+			if n < headSize-1 || n > maxMessage {
+				return 0, nil, fmt.Errorf("a message of %d bytes: not Postgres' protocol", n)
 			}
 			if i.need = 1 + n; len(have) >= i.need {
 				i.r += i.need

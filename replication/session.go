@@ -59,6 +59,7 @@ type Session struct {
 	// The owner's.
 	told   bool        // Drained was returned since the last message
 	broken bool        // the stream has failed, or has not begun
+	noise  int         // messages in a row that nobody needs to see
 	timer  *time.Timer // for Hold and sleep
 
 	serverTime int64 // when the newest message was sent, by the server's clock, µs

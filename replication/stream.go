@@ -46,8 +46,11 @@ func (s *Session) Next() (Message, error) {
 				return Message{}, s.fail(err)
 			}
 			if ok {
-				s.told = false
+				s.told, s.noise = false, 0
 				return m, nil
+			}
+			if s.noise++; s.noise > maxNoise {
+				return Message{}, s.fail(fmt.Errorf("replication: read the stream: %d messages in a row that say nothing", s.noise))
 			}
 		case !errors.Is(err, errDrained):
 			return Message{}, s.fail(fmt.Errorf("replication: read the stream: %w", err))
@@ -66,6 +69,9 @@ func (s *Session) Next() (Message, error) {
 		}
 	}
 }
+
+// maxNoise is how many notices and the like may come in a row: while they do, nobody looks up.
+const maxNoise = 10_000
 
 // message reads one message of the stream; ok is false for what nobody needs to see.
 func (s *Session) message(kind byte, body []byte) (m Message, ok bool, err error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -14,6 +15,7 @@ func newLogger(w io.Writer, level, format string) zerolog.Logger {
 	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
 	zerolog.TimestampFunc = func() time.Time { return time.Now().UTC() }
 	zerolog.DurationFieldInteger = true // of milliseconds
+	zerolog.ErrorMarshalFunc = func(err error) any { return shorten(err.Error()) }
 	if !asJSON(w, format) {
 		w = zerolog.ConsoleWriter{Out: w, TimeFormat: "15:04:05.000", NoColor: !isTerminal(w)}
 	}
@@ -22,6 +24,15 @@ func newLogger(w io.Writer, level, format string) zerolog.Logger {
 		parsed = zerolog.InfoLevel // the flag is refused; its refusal has to be seen
 	}
 	return zerolog.New(w).Level(parsed).With().Timestamp().Logger()
+}
+
+// shorten bounds what servers may put into a line of ours.
+func shorten(text string) string {
+	const most = 2000
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + " …"
 }
 
 func asJSON(w io.Writer, format string) bool {

@@ -55,7 +55,7 @@ func TestMutations(t *testing.T) {
 
 // caught builds and runs the tests with the bug in place, and returns how they failed.
 func (m Mutation) caught(t *testing.T, root, dir, overlay string) string {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
 	folder, pkg := root, m.By
 	if m.By == "sim" {
@@ -67,7 +67,7 @@ func (m Mutation) caught(t *testing.T, root, dir, overlay string) string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("the mutated product doesn't build: %s", out)
 	}
-	run := exec.CommandContext(ctx, binary, "-test.timeout=9m")
+	run := exec.CommandContext(ctx, binary, "-test.timeout=1h")
 	run.Dir = filepath.Join(folder, pkg)
 	if m.By == "sim" {
 		tests := "^(TestFound|TestHunt)$"
