@@ -43,7 +43,7 @@ func newApp(s *settings, stdout, stderr io.Writer) *cli.App {
 		Version:         versionText(),
 		Writer:          stdout,
 		ErrWriter:       stderr,
-		Commands:        []*cli.Command{setupCommand(s), runCommand(s), replayCommand(s), recoverCommand(s), checkCommand(s), statusCommand(s)},
+		Commands:        []*cli.Command{setupCommand(s), runCommand(s), replayCommand(s), recoverCommand(s), checkCommand(s), statusCommand(s), dltCommand(s)},
 		HideHelpCommand: true,
 		ExitErrHandler:  func(*cli.Context, error) {}, // execute reports
 		Action: func(c *cli.Context) error {
@@ -70,7 +70,7 @@ func usageHint(c *cli.Context, err error) error {
 		return usagef("%v", err)
 	}
 	name = strings.TrimLeft(name, "-")
-	return usagef("unknown option --%s; did you mean --%s? walrelay %s --help lists them", name, nearest(c.Command.Flags, name), c.Command.Name)
+	return usagef("unknown option --%s; did you mean --%s? %s --help lists them", name, nearest(c.Command.Flags, name), c.Command.HelpName)
 }
 
 // interruptible returns a context that ends at the first SIGINT or SIGTERM, with

@@ -199,6 +199,9 @@ func TestAbortedTransactions(t *testing.T) {
 // An effect that takes longer than the session does not cost the membership; when another member joins meanwhile, it is
 // cancelled, rolled back and run again by whoever has the partition then, and the group comes to rest.
 func TestLongEffects(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a dozen seconds of effects that take long")
+	}
 	r := newRig(t)
 	const session = 2 * time.Second
 	var begun, ended atomic.Int32

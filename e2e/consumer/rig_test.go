@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/walrelay/walrelay/e2e/harness"
 	"github.com/walrelay/walrelay/e2e/stack"
 	"github.com/walrelay/walrelay/inbox"
 	"github.com/walrelay/walrelay/inbox/kafkaconsumer"
@@ -39,6 +40,7 @@ var broker = sync.OnceValues(func() (*stack.Kafka, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
+	harness.RemoveBinary()
 	pg, _ := postgres()
 	k, _ := broker()
 	if err := errors.Join(pg.Close(), k.Close()); err != nil {
@@ -184,7 +186,9 @@ func (r *rig) effects() int { return r.count("SELECT count(*) FROM effect") }
 // committed is the sum of the group's committed offsets.
 func (r *rig) committed() (sum int64) {
 	offsets, err := r.admin.FetchOffsets(r.ctx, r.name)
-	r.must(err)
+	if err != nil {
+		return -1 // the coordinator is not there yet
+	}
 	offsets.Each(func(o kadm.OffsetResponse) { sum += o.At })
 	return sum
 }
@@ -206,7 +210,13 @@ func (r *rig) metric(name string) (sum float64) {
 // letters reads the dead-letter topic.
 func (r *rig) letters(n int) []*kgo.Record {
 	r.t.Helper()
-	client, err := r.kafka.Client(kgo.ConsumeTopics(r.name+".DLT"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	return r.read(r.name+".DLT", n)
+}
+
+// read returns the first n records of a topic.
+func (r *rig) read(topic string, n int) []*kgo.Record {
+	r.t.Helper()
+	client, err := r.kafka.Client(kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	r.must(err)
 	defer client.Close()
 	var records []*kgo.Record
