@@ -385,6 +385,9 @@ func (p *modelPart) number(head *protocol.RecordBatch, records []record) (kafka.
 	first, n := head.BaseSequence, int32(len(records))
 	last := nextSequence(first, n-1)
 	state := p.producers[head.ProducerID]
+	if state != nil && head.ProducerEpoch > state.epoch && first == 0 {
+		state = nil // a newer epoch counts from 0
+	}
 	if state != nil {
 		for _, b := range state.batches {
 			if b.first == first && b.last == last && state.epoch == head.ProducerEpoch {
