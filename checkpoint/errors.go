@@ -38,3 +38,29 @@ func (e *StateError) Error() string {
 	}
 	return fmt.Sprintf("checkpoint %s: %s; %s", e.Store, e.Reason, e.Remedy)
 }
+
+// MovedError is returned by Load where the position was kept until another store took it over.
+type MovedError struct {
+	Position Position // as it was then
+	To       string   // the store that it was moved to, as --checkpoint names it
+	state    StateError
+}
+
+func newMovedError(store string, m *moved) *MovedError {
+	return &MovedError{Position: m.position, To: m.to, state: StateError{
+		Store:  store,
+		Reason: "the position was moved to " + m.to,
+		Remedy: fmt.Sprintf("start with --checkpoint %[1]s, or take it back by --checkpoint-from %[1]s", m.to),
+	}}
+}
+
+func (e *MovedError) Error() string { return e.state.Error() }
+func (e *MovedError) Unwrap() error { return &e.state }
+
+// moved is what decode finds in a document that was left behind.
+type moved struct {
+	position Position
+	to       string
+}
+
+func (m *moved) Error() string { return "the position was moved to " + m.to }

@@ -79,6 +79,9 @@ func (f *File) Load(context.Context) (Position, error) {
 		return Position{}, fmt.Errorf("checkpoint: read %s: %w", f.path, cause(err))
 	}
 	p, err := decode(data)
+	if m := (*moved)(nil); errors.As(err, &m) {
+		return Position{}, newMovedError(f.path, m)
+	}
 	if err != nil {
 		return Position{}, f.unreadable(err)
 	}
@@ -102,20 +105,30 @@ func (f *File) read() ([]byte, error) {
 // *StateError mean that it never will be; other errors (disk full, I/O) may pass.
 // ctx bounds the wait for the lock only.
 func (f *File) Save(ctx context.Context, p Position) error {
-	return f.save(ctx, p, func() error {
-		saved, err := f.current(ctx)
-		if err == nil {
-			err = saved.supersededBy(p)
-		}
-		return err
-	})
+	return f.save(ctx, p, "", func() error { return f.mayFollow(ctx, p) })
 }
 
-// Replace is Save over whatever checkpoint is there, higher, damaged or of another cluster: for
+func (f *File) mayFollow(ctx context.Context, p Position) error {
+	saved, err := f.current(ctx)
+	if err == nil {
+		err = saved.supersededBy(p)
+	}
+	return err
+}
+
+// Retire leaves word that another store, as --checkpoint names it, has taken the position over.
+func (f *File) Retire(ctx context.Context, p Position, to string) error {
+	return f.save(ctx, p, to, func() error { return f.mayFollow(ctx, p) })
+}
+
+// Replace is Save over whatever checkpoint is there, higher, damaged, moved or of another cluster: for
 // an operator who says so. A file that was never a checkpoint is left alone.
 func (f *File) Replace(ctx context.Context, p Position) error {
-	return f.save(ctx, p, func() error {
+	return f.save(ctx, p, "", func() error {
 		_, err := f.Load(ctx)
+		if errors.As(err, new(*MovedError)) {
+			return nil
+		}
 		if state := (*StateError)(nil); errors.As(err, &state) && state.Damaged {
 			return nil
 		}
@@ -123,8 +136,8 @@ func (f *File) Replace(ctx context.Context, p Position) error {
 	})
 }
 
-// save writes p if allowed says that it may replace what is there.
-func (f *File) save(ctx context.Context, p Position, allowed func() error) error {
+// save writes p, or that it has moved to another store, if allowed says that this may replace what is there.
+func (f *File) save(ctx context.Context, p Position, movedTo string, allowed func() error) error {
 	if err := p.check(); err != nil {
 		return fmt.Errorf("checkpoint: refused to save: %w", err)
 	}
@@ -141,7 +154,7 @@ func (f *File) save(ctx context.Context, p Position, allowed func() error) error
 		}
 		return err
 	}
-	data, err := encode(p)
+	data, err := encodeMoved(p, movedTo)
 	if err == nil {
 		err = f.replace(data)
 	}
@@ -149,7 +162,9 @@ func (f *File) save(ctx context.Context, p Position, allowed func() error) error
 		return fmt.Errorf("checkpoint: save %s: %w", f.path, err)
 	}
 	f.mu.Lock()
-	f.written, f.saved = data, p
+	if f.written, f.saved = data, p; movedTo != "" {
+		f.written = nil
+	}
 	f.mu.Unlock()
 	return nil
 }

@@ -335,3 +335,29 @@ func TestG1Replace(t *testing.T) {
 		}
 	}
 }
+
+// G1: a file whose position has moved says where to, and takes it back only from who says so.
+func TestRetiredFile(t *testing.T) {
+	file := OpenFile(filepath.Join(t.TempDir(), "position"))
+	if err := file.Save(t.Context(), idle(100)); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Retire(t.Context(), idle(100), "kafka:t"); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []*File{file, OpenFile(file.path)} {
+		var moved *MovedError
+		if _, err := f.Load(t.Context()); !errors.As(err, &moved) || moved.To != "kafka:t" || moved.Position != idle(100) {
+			t.Errorf("load: %v", err)
+		}
+		if err := f.Save(t.Context(), idle(200)); !errors.As(err, new(*StateError)) {
+			t.Errorf("save: %v", err)
+		}
+	}
+	if err := file.Replace(t.Context(), idle(200)); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := file.Load(t.Context()); err != nil || p.Safe != 200 {
+		t.Errorf("taken back: %s, %v", p.Safe, err)
+	}
+}

@@ -42,6 +42,7 @@ type document struct {
 	Catalog     docCatalog  `json:"catalog"`
 	Snapshot    docSnapshot `json:"snapshot,omitzero"`
 	Rooted      docSnapshot `json:"rooted,omitzero"`
+	MovedTo     string      `json:"moved_to,omitempty"` // another store has the position
 }
 
 type docTxn struct {
@@ -71,8 +72,13 @@ type docCatalog struct {
 }
 
 // encode is the document of p, checksum included.
-func encode(p Position) ([]byte, error) {
-	body, err := json.MarshalIndent(documentOf(p), "", "  ")
+func encode(p Position) ([]byte, error) { return encodeMoved(p, "") }
+
+// encodeMoved is the document that is left behind where p has moved to another store.
+func encodeMoved(p Position, to string) ([]byte, error) {
+	doc := documentOf(p)
+	doc.MovedTo = to
+	body, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
@@ -152,6 +158,9 @@ func decode(data []byte) (Position, error) {
 	p := doc.position()
 	if err := p.check(); err != nil {
 		return Position{}, fmt.Errorf("%w (%w)", errContradiction, err)
+	}
+	if doc.MovedTo != "" {
+		return Position{}, &moved{p, doc.MovedTo}
 	}
 	return p, nil
 }

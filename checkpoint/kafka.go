@@ -77,6 +77,9 @@ func (k *Kafka) load(ctx context.Context) (Position, error) {
 		return Position{}, ErrNone
 	}
 	p, err := decode(newest)
+	if m := (*moved)(nil); errors.As(err, &m) {
+		return Position{}, newMovedError("kafka:"+k.log.Topic(), m)
+	}
 	if err == nil {
 		err = p.Belongs(k.systemID, k.slot)
 	}
@@ -106,6 +109,19 @@ func (k *Kafka) Replace(ctx context.Context, p Position) error {
 		return err
 	}
 	return k.Save(ctx, p)
+}
+
+// Retire leaves word that another store, as --checkpoint names it, has taken the position over.
+func (k *Kafka) Retire(ctx context.Context, p Position, to string) error {
+	value, err := encodeMoved(p, to)
+	if err == nil {
+		err = k.log.Append(ctx, []byte(key(p.SystemID, p.Slot)), value)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	k.set(Position{}, false)
+	return nil
 }
 
 // Record is the record that saves p, for who writes it in a transaction together with the events

@@ -52,7 +52,7 @@ func TestOnceUnderKills(t *testing.T) {
 	f := onceFixture(t, option{direct: true})
 	w := f.load(workload.Options{Every: 2 * time.Millisecond, Large: 20_000})
 	rng := newRand(41)
-	for i := range size(8, 200) {
+	for i := range size(5, 200) {
 		if i%4 == 1 {
 			f.must(workload.Bulk(f.ctx, f.url(), table, f.types[0], fmt.Sprintf("bulk-%d-", i), 5000, 300))
 		}
@@ -75,7 +75,7 @@ func TestOnceZombie(t *testing.T) {
 	rng := newRand(42)
 	active, waiting := f.relay, other
 	f.must(waiting.Start())
-	for range size(3, 60) {
+	for range size(2, 60) {
 		f.pass(time.Duration(200+rng.IntN(600)) * time.Millisecond)
 		f.must(active.Signal(syscall.SIGSTOP))
 		f.terminateWalsender()
@@ -246,7 +246,7 @@ func TestCheckpointInKafka(t *testing.T) {
 	f.must(other.Start())
 	rng := rand.New(rand.NewPCG(seed(), 45))
 	active, waiting := f.relay, other
-	for range size(3, 40) {
+	for range size(2, 40) {
 		f.pass(time.Duration(200+rng.IntN(500)) * time.Millisecond)
 		f.must(active.Kill(f.ctx))
 		f.must(waiting.AwaitReady(f.ctx))
@@ -261,4 +261,38 @@ func TestCheckpointInKafka(t *testing.T) {
 		}
 	}
 	f.check()
+}
+
+// G1 G5: from the file to exactly once and back, on a live slot, with a kill on the way: nothing is lost or twice,
+// and the store that was left behind says where the position is.
+func TestMovingBetweenModes(t *testing.T) {
+	f := newFixture(t, option{direct: true})
+	f.once = true
+	f.up()
+	w := f.load(workload.Options{Every: 5 * time.Millisecond})
+	f.pass(300 * time.Millisecond)
+	f.stop()
+
+	f.relay.Topic, f.relay.Args = "positions", []string{"--delivery", "exactly-once"}
+	f.up()
+	f.pass(300 * time.Millisecond)
+	f.must(f.relay.Kill(f.ctx))
+	f.up()
+	f.pass(300 * time.Millisecond)
+	f.stop()
+
+	f.relay.Topic, f.relay.Args = "", nil
+	f.must(f.relay.Start())
+	f.exits(10)
+	says(t, f.relay.Log(), "moved to kafka:positions")
+	f.must(f.relay.Start("--checkpoint-from", "kafka:positions"))
+	f.must(f.relay.AwaitReady(f.ctx))
+	f.pass(300 * time.Millisecond)
+	f.end(w)
+	f.ended()
+
+	f.relay.Topic = "positions"
+	f.must(f.relay.Start("--checkpoint-from", "file:"+f.relay.Dir()+"/other"))
+	f.exits(10)
+	says(t, f.relay.Log(), "moved to file:")
 }

@@ -54,6 +54,11 @@ type Config struct {
 	Producer *sink.Producer
 	Store    Store // nil: the slot's own position is the only one
 
+	// From, if it is set, is the store that was used before, and Place how --checkpoint names
+	// the present one.
+	From  Predecessor
+	Place string
+
 	// Once, if it is set, is the Store, in the hands of Producer: each batch and the position behind
 	// it are one transaction (exactly once).
 	Once *checkpoint.Kafka
@@ -257,6 +262,9 @@ func (r *Relay) position(ctx context.Context, s *replication.Session) (checkpoin
 			return pos, err
 		}
 		pos, err = r.cfg.Store.Load(ctx)
+		if r.cfg.From != nil {
+			pos, err = r.takeOver(ctx, fresh.SystemID, pos, err)
+		}
 		err = damaged(err, &s.Ground)
 	}
 	if err != nil && !errors.Is(err, checkpoint.ErrNone) {

@@ -25,9 +25,11 @@ type settings struct {
 	checkpoint string // path of the file; "" = the default one
 	positions  string // the checkpoint's topic; "" = it is a file
 	delivery   string
-	http       string
-	pprof      bool
-	timeout    time.Duration // of a command that ends by itself
+
+	fromFile, fromTopic string // --checkpoint-from
+	http                string
+	pprof               bool
+	timeout             time.Duration // of a command that ends by itself
 
 	config    string
 	logLevel  string
@@ -125,6 +127,9 @@ func newSettings(stderr io.Writer) *settings {
 		{group: groupRelay, name: "checkpoint", arg: "STORE", set: checkpointPlace(&s.checkpoint, &s.positions),
 			shown: "file:walrelay-SLOT.checkpoint in $STATE_DIRECTORY or the working folder; with exactly-once kafka:walrelay-checkpoint",
 			usage: "file:PATH; kafka:TOPIC, a compacted topic, for standbys on several hosts; or none to trust the slot alone"},
+		{group: groupRelay, name: "checkpoint-from", arg: "STORE", set: checkpointPlace(&s.fromFile, &s.fromTopic),
+			shown: "with a checkpoint in Kafka the default file, if it is there",
+			usage: "where the position was kept before, file:PATH or kafka:TOPIC: it is taken over once, and the old store marked as moved"},
 		{group: groupRelay, name: "replay-retain", arg: "SIZE", def: "0", set: sizeOrZero(&s.relay.Postgres.ReplayRetain),
 			usage: "how much WAL can be replayed: so far behind is the anchor kept; 0: no anchor"},
 		{group: groupRelay, name: "http", arg: "ADDR", def: "127.0.0.1:9464", set: listenAddress(&s.http),

@@ -116,6 +116,9 @@ func (s *settings) checkDelivery() error {
 		s.positions = cmp.Or(s.positions, checkpointTopic)
 		s.producer.Transactional = true
 	}
+	if s.fromFile == checkpointNone || s.fromFile != "" && s.positions == "" || s.fromTopic != "" && (s.positions != "" || s.checkpoint == checkpointNone) {
+		return usagef("--checkpoint-from moves the position from a file to Kafka, or back: name a store of the other kind than --checkpoint")
+	}
 	if s.positions != "" {
 		s.decode.Internal = append(s.decode.Internal, checkpointTopic, s.positions)
 		s.relay.IdleEvery = 10 * time.Second

@@ -49,6 +49,7 @@ var samples = map[string][3]string{
 	"dead-letter-topic":              {"a.dead", "b.dead", "{topic}.c"},
 	"buffer-bytes":                   {"8MiB", "32MiB", "1GiB"},
 	"checkpoint":                     {"file:/a", "none", "kafka:c"},
+	"checkpoint-from":                {"file:/a", "kafka:b", "file:/c"},
 	"delivery":                       {"exactly-once", "at-least-once", "exactly-once"},
 	"replay-retain":                  {"64MiB", "1GiB", "0"},
 	"http":                           {"off", ":9000", "[::1]:9001"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -19,13 +20,30 @@ const checkpointTopic = "walrelay-checkpoint"
 // openCheckpoint returns the store of --checkpoint, which can be written to; nil
 // for none. For the one in Kafka, openProducer comes first.
 func (s *settings) openCheckpoint(ctx context.Context) (relay.Store, error) {
-	switch {
-	case s.positions != "":
+	if s.positions != "" {
+		s.relay.Place = "kafka:" + s.positions
+		path := cmp.Or(s.fromFile, s.checkpointFile())
+		if _, err := os.Stat(path); err == nil || s.fromFile != "" {
+			if s.relay.From, err = openFile(ctx, path); err != nil {
+				return nil, err
+			}
+		}
 		return s.openPositions()
-	case s.checkpoint == checkpointNone:
+	}
+	if s.checkpoint == checkpointNone {
 		return nil, nil
 	}
-	return openFile(ctx, s.checkpointFile())
+	path, err := filepath.Abs(s.checkpointFile())
+	if err != nil {
+		return nil, err
+	}
+	s.relay.Place = "file:" + path
+	if s.fromTopic != "" {
+		if s.relay.From, err = s.openTopic(s.fromTopic); err != nil {
+			return nil, err
+		}
+	}
+	return openFile(ctx, path)
 }
 
 // openToRead is the store of --checkpoint and its name, for who does not write to it; nil for none.
@@ -64,13 +82,18 @@ func openFile(ctx context.Context, path string) (*checkpoint.File, error) {
 // events; else by one of its own, which fences other relays all the same.
 func (s *settings) openPositions() (*checkpoint.Kafka, error) {
 	if s.delivery == exactlyOnce && s.relay.Producer != nil {
-		store, err := s.positionsOf(s.relay.Producer)
+		store, err := openLog(s.positions, s.relay.Producer)
 		s.relay.Once = store
 		return store, err
 	}
+	return s.openTopic(s.positions)
+}
+
+// openTopic is a store in Kafka with a producer of its own.
+func (s *settings) openTopic(topic string) (*checkpoint.Kafka, error) {
 	if s.producer.Client == nil { // a command that writes no events
 		if len(s.client.Brokers) == 0 {
-			return nil, usagef("--checkpoint kafka:%s needs --kafka-brokers", s.positions)
+			return nil, usagef("--checkpoint kafka:%s needs --kafka-brokers", topic)
 		}
 		client, err := sink.NewClient(s.client)
 		if err != nil {
@@ -84,11 +107,11 @@ func (s *settings) openPositions() (*checkpoint.Kafka, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.positionsOf(producer)
+	return openLog(topic, producer)
 }
 
-func (s *settings) positionsOf(p *sink.Producer) (*checkpoint.Kafka, error) {
-	log, err := sink.NewLog(s.positions, p)
+func openLog(topic string, p *sink.Producer) (*checkpoint.Kafka, error) {
+	log, err := sink.NewLog(topic, p)
 	if err != nil {
 		return nil, usagef("--checkpoint kafka:%v", err)
 	}
