@@ -15,8 +15,8 @@ import (
 // ServeAcks is a broker that acknowledges every record batch at once and keeps none, to
 // tell the relay's cost from Kafka's. It leads all partitions of every topic that it
 // is asked for. It prints its address and serves until its standard input ends.
-func ServeAcks(partitions int) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func ServeAcks(addr string, partitions int) error {
+	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}
@@ -156,8 +156,8 @@ func (b *acker) metadata(req *kmsg.MetadataRequest, resp *kmsg.MetadataResponse)
 }
 
 // startAcks starts ServeAcks as a process of its own.
-func startAcks(partitions int) (*child, string, error) {
-	c, err := startSelf(nil, "acks", strconv.Itoa(partitions))
+func startAcks(addr string, partitions int) (*child, string, error) {
+	c, err := startSelf(nil, "acks", addr, strconv.Itoa(partitions))
 	if err != nil {
 		return nil, "", err
 	}

@@ -33,6 +33,9 @@ type Options struct {
 	Binary    bool     // also pg_recvlogical in binary
 	Args      []string // further options of the relays in drains
 	Profiles  string   // folder for CPU profiles of drains; "": none
+	Growth    int      // how many times the backlog is measured too; 0: not
+	Away      int      // bytes of payload that wait while Kafka is away; 0: not measured
+	Burst     int      // rows of the transactions that come between events at a steady pace; 0: not measured
 	Progress  io.Writer
 }
 
@@ -85,6 +88,9 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 			return r, err
 		}
 	}
+	if err := b.extremes(ctx, r); err != nil {
+		return r, err
+	}
 	if o.Starts > 0 {
 		r.Idle = map[string]Idle{}
 		for _, relay := range o.Relays {
@@ -112,7 +118,7 @@ func (b *bench) drains(ctx context.Context, w Workload) (m DrainReport, err erro
 		return m, err
 	}
 	defer func() { err = errors.Join(err, l.drop(ctx)) }()
-	acks, ackAddr, err := startAcks(w.Partitions)
+	acks, ackAddr, err := startAcks("127.0.0.1:0", w.Partitions)
 	if err != nil {
 		return m, err
 	}
@@ -156,9 +162,11 @@ func (b *bench) drains(ctx context.Context, w Workload) (m DrainReport, err erro
 	m.Allocations = map[string]float64{}
 	for _, relay := range b.Relays {
 		if b.Profiles != "" {
-			path := filepath.Join(b.Profiles, fmt.Sprintf("%s-%d-%d.pprof", relay.Name, w.Size, w.Rows))
-			if err := l.profile(ctx, relay.Path, path); err != nil {
-				return m, err
+			for _, kind := range []string{"pprof", "trace"} {
+				path := filepath.Join(b.Profiles, fmt.Sprintf("%s-%d-%d.%s", relay.Name, w.Size, w.Rows, kind))
+				if err := l.profile(ctx, relay.Path, path); err != nil {
+					return m, err
+				}
 			}
 		}
 		if m.Allocations[relay.Name], err = l.allocations(ctx, relay.Path); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -139,7 +140,9 @@ func relaying(name, binary string, brokers string, broker int, args ...string) c
 
 const streamingLine = `"message":"streaming"`
 
-// profile keeps a CPU profile of the relay's first three seconds with the backlog.
+// profile keeps a CPU profile of the relay's first three seconds with the backlog, or
+// where path ends in .trace, what its goroutines did in one of them: `go tool trace -pprof=sync`
+// (or net, syscall, sched) says what they waited for.
 func (l *backlog) profile(ctx context.Context, binary, path string) error {
 	slot, err := l.copySlot(ctx)
 	if err != nil {
@@ -153,7 +156,11 @@ func (l *backlog) profile(ctx context.Context, binary, path string) error {
 	if err := c.await(streamingLine, 20*time.Second); err != nil {
 		return err
 	}
-	profile, err := get(ctx, http, "/debug/pprof/profile?seconds=3")
+	what := "profile?seconds=3"
+	if filepath.Ext(path) == ".trace" {
+		what = "trace?seconds=1"
+	}
+	profile, err := get(ctx, http, "/debug/pprof/"+what)
 	if err != nil {
 		return err
 	}

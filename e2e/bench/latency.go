@@ -19,14 +19,15 @@ import (
 // consumer's hands, in milliseconds. Of the plain producer it is the time from the call
 // of Produce. AckBelow are upper ends of the relay's own buckets from commit to acknowledgement.
 type Latency struct {
-	Rate     int     `json:"events_per_second"`
-	Rows     int     `json:"rows_per_transaction"`
-	Events   int     `json:"events"`
-	P50      float64 `json:"p50_ms"`
-	P99      float64 `json:"p99_ms"`
-	P999     float64 `json:"p999_ms"`
-	Max      float64 `json:"max_ms"`
-	AckBelow struct {
+	Rate      int     `json:"events_per_second"`
+	Rows      int     `json:"rows_per_transaction"`
+	Events    int     `json:"events"`
+	P50       float64 `json:"p50_ms"`
+	P99       float64 `json:"p99_ms"`
+	P999      float64 `json:"p999_ms"`
+	Max       float64 `json:"max_ms"`
+	CPUMicros float64 `json:"relay_cpu_us"` // per event
+	AckBelow  struct {
 		P50 float64 `json:"p50_ms"`
 		P99 float64 `json:"p99_ms"`
 	} `json:"commit_to_ack_below"`
@@ -44,6 +45,10 @@ type lane struct {
 	seen   *seen
 	writer []*pgx.Conn
 	window int
+
+	// Of the newest window, by event.
+	written []time.Time
+	took    []time.Duration
 }
 
 const latencyWriters = 16
@@ -213,6 +218,7 @@ func (l *lane) run(rate, rows int, d time.Duration, write func(window, first, ro
 	for i := range took {
 		took[i] = l.seen.at[i].Sub(written[i])
 	}
+	l.written, l.took = written, slices.Clone(took)
 	slices.Sort(took)
 	ms := func(q float64) float64 { return took[min(int(q*float64(n)), n-1)].Seconds() * 1000 }
 	return Latency{Rate: rate, Rows: rows, Events: n, P50: ms(.5), P99: ms(.99), P999: ms(.999), Max: ms(1)}, nil
@@ -228,6 +234,7 @@ func (l *lane) relayed(ctx context.Context, rate, rows int, d time.Duration) (La
 	if err != nil {
 		return Latency{}, err
 	}
+	used, _ := cpu(l.relay.pid())
 	m, err := l.run(rate, rows, d, func(window, first, rows int, at *[]time.Time) error {
 		conn := <-pool
 		defer func() { pool <- conn }()
@@ -243,6 +250,8 @@ func (l *lane) relayed(ctx context.Context, rate, rows int, d time.Duration) (La
 	if err != nil {
 		return m, err
 	}
+	now, _ := cpu(l.relay.pid())
+	m.CPUMicros = float64((now - used).Nanoseconds()) / 1e3 / float64(m.Events)
 	after, err := scrape(ctx, l.http)
 	acks := between(before.ack, after.ack)
 	m.AckBelow.P50, m.AckBelow.P99 = quantile(acks, .5)*1000, quantile(acks, .99)*1000

@@ -14,6 +14,9 @@ type Report struct {
 	Drains    []DrainReport   `json:"drains"`
 	Latencies []LatencyReport `json:"latencies"`
 	Idle      map[string]Idle `json:"idle"`
+	Growth    []Growth        `json:"growth"`
+	Away      []Away          `json:"kafka_away"`
+	Bursts    []Burst         `json:"bursts"`
 }
 
 // Settings are what a number means nothing without.
@@ -94,11 +97,14 @@ func (r *Report) Print(w io.Writer) {
 	if len(r.Latencies) > 0 {
 		fmt.Fprintf(w, "\nLatency, ms: from commit returned (relay) or Produce called (plain idempotent producer) to read by a consumer; two windows of %s each in turns, the better and the worse.\n", s.Window)
 		t := table(w)
-		fmt.Fprintln(t, "events/s\trows/txn\t\tp50\tp99\tp99.9\tmax\tcommit→ack p50, p99")
+		fmt.Fprintln(t, "events/s\trows/txn\t\tp50\tp99\tp99.9\tmax\tcommit→ack p50, p99\trelay CPU µs/event")
 		for _, l := range r.Latencies {
 			l.print(t, s.Relays)
 		}
 		t.Flush()
+	}
+	for _, x := range []interface{ print(io.Writer) }{growths(r.Growth), aways(r.Away), bursts(r.Bursts)} {
+		x.print(w)
 	}
 	for _, name := range sortedKeys(r.Idle) {
 		i := r.Idle[name]
@@ -151,7 +157,8 @@ func (l *LatencyReport) print(t io.Writer, _ []string) {
 			both(func(l Latency) float64 { return l.P50 }), both(func(l Latency) float64 { return l.P99 }),
 			both(func(l Latency) float64 { return l.P999 }), both(func(l Latency) float64 { return l.Max }))
 		if acks {
-			fmt.Fprintf(t, "< %g, < %g", spreadOf(runs, func(l Latency) float64 { return l.AckBelow.P50 }).high, spreadOf(runs, func(l Latency) float64 { return l.AckBelow.P99 }).high)
+			fmt.Fprintf(t, "< %g, < %g\t%s", spreadOf(runs, func(l Latency) float64 { return l.AckBelow.P50 }).high, spreadOf(runs, func(l Latency) float64 { return l.AckBelow.P99 }).high,
+				both(func(l Latency) float64 { return l.CPUMicros }))
 		}
 		fmt.Fprintln(t)
 	}

@@ -4,6 +4,8 @@
 //	go run ./cmd/bench                                    # everything, about four minutes
 //	go run ./cmd/bench -drain 300/100,1024/10/1/1/zstd -rates '' -starts 0
 //	go run ./cmd/bench -relay old=/tmp/a,new=/tmp/b       # two binaries in turns
+//	go run ./cmd/bench -drain 300/1000000,1048576/10 -events 1000000   # memory: VmHWM
+//	go run ./cmd/bench -drain '' -rates '' -starts 0 -away 2147483648 -burst 2000 -growth 10
 package main
 
 import (
@@ -31,9 +33,9 @@ func main() {
 	case len(args) == 3 && args[0] == "discard": // roles of the processes that a bench starts
 		events, _ := strconv.Atoi(args[2])
 		err = bench.Discard(ctx, os.Getenv("BENCH_URL"), args[1], events)
-	case len(args) == 2 && args[0] == "acks":
-		partitions, _ := strconv.Atoi(args[1])
-		err = bench.ServeAcks(partitions)
+	case len(args) == 3 && args[0] == "acks":
+		partitions, _ := strconv.Atoi(args[2])
+		err = bench.ServeAcks(args[1], partitions)
 	default:
 		err = measure(ctx, args)
 	}
@@ -59,6 +61,9 @@ func measure(ctx context.Context, args []string) error {
 	flags.DurationVar(&o.Idle, "idle", 10*time.Second, "how long an idle relay is watched")
 	flags.StringVar(&o.Profiles, "profiles", "", "`folder` for a CPU profile of each workload")
 	flags.BoolVar(&o.Binary, "binary", false, "also pg_recvlogical with binary values")
+	flags.IntVar(&o.Growth, "growth", 0, "also drain a backlog of so many `times` the events: is the cost of an event the same?")
+	flags.IntVar(&o.Away, "away", 0, "`bytes` of payload that wait while Kafka is away: how much memory does that take?")
+	flags.IntVar(&o.Burst, "burst", 0, "`rows` of transactions that come twice a second between single events: how late are these?")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
