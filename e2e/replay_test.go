@@ -61,7 +61,6 @@ func (f *fixture) recorded(suffix string) int {
 // window is what was published live in [from, to], and how often it was published again.
 type window struct {
 	events, again, repeats int
-	repeatedBytes          int
 	runs                   map[string]bool
 }
 
@@ -102,7 +101,7 @@ func (f *fixture) again(from, to pglogrepl.LSN) window {
 			case !ok:
 				f.t.Errorf("replay: event %s, commit %s seq %d, at %s offset %d, is not of the window", r.ID, r.Commit, r.Seq, place, r.Offset)
 				continue
-			case i != last+1 && i > reached, i > reached:
+			case i > reached || i != last+1 && i > last:
 				f.t.Errorf("replay: on %s event %s, commit %s seq %d, follows a gap", place, r.ID, r.Commit, r.Seq)
 			case r.Whole != want[i].Whole:
 				f.t.Errorf("replay: event %s, commit %s seq %d, differs from what was published live", r.ID, r.Commit, r.Seq)
@@ -215,6 +214,13 @@ func TestReplayReach(t *testing.T) {
 	if out, _ = f.replay(0, "--from-lsn", anchor, "--filter-key", "none", "--dry-run"); strings.Count(out, "\n") != 1 {
 		t.Errorf("no key: %s", out)
 	}
+	if _, errs := f.replay(1, "--from-lsn", second, "--postgres-url", "postgres://127.0.0.1:1/x", "--timeout", "1s"); !strings.Contains(errs, "gave up after --timeout 1s") {
+		t.Errorf("without Postgres: %s", errs)
+	}
+	if _, errs := f.replay(1, "--from-lsn", second, "--topic-override", "nowhere", "--timeout", "1s"); !strings.Contains(errs, "gave up after --timeout 1s") || !strings.Contains(errs, "--abandon") {
+		t.Errorf("to a topic that does not exist: %s", errs)
+	}
+	f.replay(0, "--abandon")
 	f.replay(0, "--from-lsn", second, "--topic-override", f.topics()[1])
 	f.stop()
 	observed, err := f.records().Read(f.ctx)
@@ -237,5 +243,122 @@ func TestReplayReach(t *testing.T) {
 	}
 	if _, errs := f.replay(10, "--from-lsn", second); !strings.Contains(errs, "walrelay setup --replay-retain") {
 		t.Errorf("without an anchor: %s", errs)
+	}
+	f.up()
+	f.logged("no replay is possible")
+}
+
+// logged waits until the relay has logged text.
+func (f *fixture) logged(text string) {
+	f.t.Helper()
+	f.await(20*time.Second, "the log says: "+text, func() bool { return strings.Contains(f.relay.Log(), text) })
+}
+
+func (f *fixture) anchor() pglogrepl.LSN {
+	f.t.Helper()
+	return f.parse(query[string](f, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1", f.name+"_anchor"))
+}
+
+// G1 G5: the anchor is kept the configured distance behind, over restarts; it stands still for an
+// unfinished replay, and outlives the slot.
+func TestAnchor(t *testing.T) {
+	const distance = 1 << 20
+	f := newFixture(t, option{direct: true, args: []string{"--replay-retain", "1MiB", "--buffer-bytes", "256KiB", "--batch-bytes", "64KiB"}})
+	first := f.anchor()
+	f.up()
+	f.must(workload.Bulk(f.ctx, f.url(), table, f.types[0], "old-", 6000, 250))
+	f.drain()
+	f.stop()
+	f.up() // it is looked at when a session begins
+	f.await(20*time.Second, "the anchor moved", func() bool { return f.anchor() > first })
+	behind := f.parse(query[string](f, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1", f.name)) - f.anchor()
+	if behind < distance || behind > distance*9/8 {
+		t.Errorf("the anchor is %d bytes behind, want %d", behind, distance)
+	}
+	metrics, err := f.relay.Metrics(f.ctx)
+	f.must(err)
+	if metrics["walrelay_anchor_wal_bytes"] < distance || metrics["walrelay_anchor_wal_headroom_bytes"] != -1 {
+		t.Errorf("metrics: %v", metrics)
+	}
+
+	at := f.anchor()
+	p, err := f.relay.Beside("replay", "--from-lsn", at.String())
+	f.must(err)
+	f.await(time.Minute, "a part replayed", func() bool { return f.recorded(".replay") > 200 || !p.Running() })
+	p.Signal(syscall.SIGKILL)
+	f.must(p.Wait(f.ctx))
+	if p.ExitCode() == 0 {
+		t.Fatal("the replay was done before it could be killed")
+	}
+	f.must(workload.Bulk(f.ctx, f.url(), table, f.types[0], "new-", 6000, 250))
+	f.drain()
+	f.stop()
+	f.up()
+	f.logged("the anchor stands still")
+	if now := f.anchor(); now != at {
+		t.Errorf("the anchor moved from %s to %s under an unfinished replay", at, now)
+	}
+	if out, _ := f.replay(0, "--abandon"); !strings.Contains(out, "abandoned") {
+		t.Errorf("replay --abandon: %s", out)
+	}
+	f.stop()
+	f.up()
+	f.await(20*time.Second, "the anchor moved again", func() bool { return f.anchor() > at })
+	f.stop()
+
+	from := f.anchor()
+	f.sampler.Stop()
+	f.exec(f.name, "SELECT pg_drop_replication_slot($1)", f.name)
+	f.must(f.relay.Start())
+	f.exits(10)
+	before := f.published()
+	f.replay(0, "--from-lsn", from.String())
+	if f.published() == before {
+		t.Error("nothing was replayed without the slot")
+	}
+}
+
+// Postgres 18 gives up slots that nobody touches: the anchor is touched.
+func TestAnchorOutlivesTheIdleTimeout(t *testing.T) {
+	if os.Getenv("WALRELAY_E2E_POSTGRES") != "18" {
+		t.Skip("for Postgres 18")
+	}
+	f := newFixture(t, option{pg: ownPostgres(t, map[string]string{"idle_replication_slot_timeout": "4s"}), args: []string{"--replay-retain", retain}})
+	f.exec(f.name, "SELECT pg_drop_replication_slot($1)", f.truth.Slot) // nobody touches it
+	f.up()
+	for range size(12, 40) {
+		f.pass(time.Second)
+		f.exec(f.name, "CHECKPOINT") // looks for idle slots
+		if why := query[string](f, "SELECT coalesce(invalidation_reason, '') FROM pg_replication_slots WHERE slot_name = $1", f.name+"_anchor"); why != "" {
+			t.Fatalf("the anchor was given up: %s", why)
+		}
+	}
+}
+
+// G2 G5: run --from-lsn replays once, then goes live.
+func TestRunFromLSN(t *testing.T) {
+	f := newFixture(t, option{direct: true, args: []string{"--replay-retain", retain}})
+	f.up()
+	f.insert("before")
+	f.drain()
+	from := f.now()
+	w := f.load(workload.Options{Transactions: 20, Large: 1000})
+	_, err := w.Wait()
+	f.must(err)
+	f.drain()
+	f.stop()
+	to := f.now()
+	f.insert("undelivered")
+	for range 2 {
+		f.up("--from-lsn", from)
+		f.insert("live")
+		f.exec(f.name, "DELETE FROM outbox_event WHERE event_id = 'live'")
+		f.drain()
+		f.stop()
+	}
+	f.noRepeats()
+	got := f.again(f.parse(from), f.parse(to))
+	if got.repeats != 0 || got.again != got.events || len(got.runs) != 1 {
+		t.Errorf("%+v", got)
 	}
 }

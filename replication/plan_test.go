@@ -73,3 +73,20 @@ func TestPlan(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The anchor is a copy of the slot, so it comes behind it; dropping it is a plan of its own.
+func TestPlanOfTheAnchor(t *testing.T) {
+	cfg := Config{Table: Table{"public", "o"}, Publication: "p", Slot: "s", ReplayRetain: 1}
+	steps, err := Plan(cfg, SetupOptions{})
+	if err != nil || len(steps) != 3 || steps[2].SQL != "SELECT pg_copy_logical_replication_slot('s', 's_anchor')" {
+		t.Errorf("%+v, %v", steps, err)
+	}
+	steps, err = Plan(cfg, SetupOptions{DropAnchor: true, CreateTable: true})
+	if err != nil || len(steps) != 1 || steps[0].SQL != "SELECT pg_drop_replication_slot('s_anchor')" {
+		t.Errorf("%+v, %v", steps, err)
+	}
+	cfg.Slot = strings.Repeat("s", 57)
+	if _, err := Plan(cfg, SetupOptions{}); typeOf(err) != "setup" {
+		t.Error(err)
+	}
+}

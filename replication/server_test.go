@@ -53,6 +53,10 @@ func newServer(t *testing.T) *server {
 		"marker":    {row: []any{"0/2000040"}},
 		"headroom":  {row: []any{"123456"}},
 		"snapshot":  {row: []any{"4294967301", "0/2000000"}},
+		"anchor":    {row: []any{"0/1000000", "8388608", "-1", "7", "-1", "0"}},
+		"copy":      {row: []any{"0/1000000"}},
+		"advance":   {row: []any{"0/1000100"}},
+		"patience":  {},
 		"IDENTIFY":  {row: []any{"7000000000000000001", "1", "0/1800000", "appdb"}},
 		"START":     {},
 	}}
