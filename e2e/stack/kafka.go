@@ -66,6 +66,7 @@ func replicationDefaults(brokers int) map[string]string {
 
 // Small, quick to elect, and with nothing made by itself.
 var brokerDefaults = map[string]string{
+	"initial.broker.registration.timeout.ms":    "300000", // on a machine that has much else to do
 	"auto.create.topics.enable":                 "false",
 	"num.partitions":                            "4",
 	"offsets.topic.num.partitions":              "4",

@@ -106,12 +106,6 @@ func (g *guarded) until(what string, is func() bool) time.Duration {
 	return time.Since(begin)
 }
 
-func (g *guarded) logged() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.log.String()
-}
-
 // flows waits until writes come through and the producer says so; it returns for how long.
 func (g *guarded) flows() time.Duration {
 	g.t.Helper()

@@ -35,7 +35,7 @@ func longest(list []pause) (d time.Duration) {
 }
 
 // late is how much later than every probe the load went on, at worst: for each pause of the load, the time from
-// the first success of the probe on the partition where that came last. Zero where the load was first; ok is false
+// the first success of the probe on the partition where that came last. Negative where the load was first; ok is false
 // where no probe paused when the load did.
 func (r *rig) late(begin time.Time) (late time.Duration, ok bool) {
 	for _, ours := range pauses(r.writes, begin) {
@@ -49,7 +49,9 @@ func (r *rig) late(begin time.Time) (late time.Duration, ok bool) {
 			}
 		}
 		if !first.IsZero() {
-			late, ok = max(late, ours.end.Sub(first)), true
+			if d := ours.end.Sub(first).Round(time.Millisecond); !ok || d > late {
+				late, ok = d, true
+			}
 		}
 	}
 	return late, ok
@@ -84,9 +86,9 @@ func (r *rig) fault(name string, breakIt, mendIt func(), last time.Duration) (la
 		probe = max(probe, longest(pauses(p, begin)))
 	}
 	late, ok = r.late(begin)
-	said := "before any probe did, or no probe paused"
+	said := "when it liked: no probe stood with it"
 	if ok {
-		said = fmt.Sprint(late.Round(time.Millisecond), " after the last probe")
+		said = fmt.Sprint(late, " after the last probe")
 	}
 	r.t.Logf("%-28s the probes stood for %v, the load for %v; it went on %s", name, probe, longest(pauses(r.writes, begin)), said)
 	return late, ok

@@ -58,7 +58,7 @@ func newRig(t *testing.T) (r *rig, stop func()) {
 	for i := range partitions {
 		all.Go(func() { r.probe(running, int32(i)) })
 	}
-	r.eventually(time.Minute, "the load runs", func() bool { return r.written() > 100 })
+	r.eventually(5*time.Minute, "the load runs", func() bool { return r.written() > 20 })
 	return r, func() {
 		end()
 		all.Wait()
@@ -91,6 +91,12 @@ func (r *rig) written() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.writes)
+}
+
+func (r *rig) logged() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.String()
 }
 
 // load writes batches until running ends; the last one is finished.
@@ -187,7 +193,7 @@ func (r *rig) eventually(patience time.Duration, what string, is func() bool) {
 	r.t.Helper()
 	for begin := time.Now(); !is(); r.wait(50 * time.Millisecond) {
 		if time.Since(begin) > patience {
-			r.t.Fatalf("not within %v: %s", patience, what)
+			r.t.Fatalf("not within %v: %s\n%s", patience, what, r.logged())
 		}
 	}
 }
