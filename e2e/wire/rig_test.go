@@ -188,6 +188,25 @@ func (r *rig) inSync() bool {
 	return true
 }
 
+// prefer has every partition led by its first replica, so that each broker leads some.
+func (r *rig) prefer() {
+	r.t.Helper()
+	r.eventually(3*time.Minute, "all replicas in sync", r.inSync)
+	r.eventually(time.Minute, "every broker leads", func() bool {
+		r.admin.ElectLeaders(r.ctx, kadm.ElectPreferredReplica, nil)
+		topics, err := r.admin.ListTopics(r.ctx, r.topic)
+		if err != nil {
+			return false
+		}
+		for _, p := range topics[r.topic].Partitions {
+			if p.Leader != p.Replicas[0] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // eventually waits for a condition.
 func (r *rig) eventually(patience time.Duration, what string, is func() bool) {
 	r.t.Helper()
