@@ -305,6 +305,12 @@ func TestCheckBesideARunningRelay(t *testing.T) {
 	f.drain()
 	f.stop()
 	f.noRepeats()
+
+	// Somebody moves the slot while the relay is away: the gap, and the way out.
+	has(check(0), "checkpoint", "ok", "file:", "")
+	f.insert("skipped")
+	f.exec(f.name, "SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())", f.name)
+	has(check(1), "checkpoint", "fail", "in doubt: (", "walrelay recover --accept-gap 0/")
 }
 
 // A principal without rights is told which command grants them.

@@ -161,7 +161,7 @@ func (from Sources) position(ctx context.Context, r *Report) checkpoint.Position
 	}
 	r.Checkpoint = &ReportPosition{Store: from.Place}
 	from.Config.Store.For(r.Server.SystemID, from.Config.Postgres.Slot)
-	pos, err := from.Config.Store.Load(ctx)
+	pos, err := from.load(ctx)
 	if err == nil {
 		err = pos.Belongs(r.Server.SystemID, from.Config.Postgres.Slot)
 	}
@@ -178,6 +178,13 @@ func (from Sources) position(ctx context.Context, r *Report) checkpoint.Position
 		c.Committed = &at
 	}
 	return pos
+}
+
+// load doesn't wait for a store in Kafka as long as ctx would let it: there is more to tell.
+func (from Sources) load(ctx context.Context) (checkpoint.Position, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return from.Config.Store.Load(ctx)
 }
 
 // ask takes in what the relay says, if it is the one of this slot.

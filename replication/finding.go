@@ -31,7 +31,10 @@ func (f *findings) fail(name, mend, format string, args ...any) {
 }
 
 // failed is a failure by an error of this package.
-func (f *findings) failed(name string, err error) {
+func (f *findings) failed(name string, err error) { *f = append(*f, Failed(name, err)) }
+
+// Failed is the finding that an error of this package makes.
+func Failed(name string, err error) Finding {
 	var (
 		continuity *ContinuityError
 		setup      *SetupError
@@ -41,7 +44,12 @@ func (f *findings) failed(name string, err error) {
 	switch {
 	case errors.As(err, &continuity):
 		text, mend = continuity.Reason, continuity.Remedy
-		if ways := continuity.Fault.commands("LSN"); mend == "" {
+		gap := "LSN"
+		if continuity.From != 0 || continuity.To != 0 {
+			gap = continuity.From.String()
+			text += fmt.Sprintf("; in doubt: (%s, %s]", continuity.From, continuity.To)
+		}
+		if ways := continuity.Fault.commands(gap); mend == "" {
 			mend = ways
 		} else if ways != "" {
 			mend += "; " + ways
@@ -54,7 +62,7 @@ func (f *findings) failed(name string, err error) {
 			mend = "add to pg_hba.conf, above lines that reject: " + line + " — then SELECT pg_reload_conf()"
 		}
 	}
-	f.fail(name, mend, "%s", strings.TrimPrefix(text, "replication: "))
+	return Finding{Name: name, Level: "fail", Text: strings.TrimPrefix(text, "replication: "), Mend: mend}
 }
 
 var noHBA = regexp.MustCompile(`no pg_hba\.conf entry for (?:replication connection from )?host "([^"]+)", user "([^"]+)"(?:, database "([^"]+)")?, (no encryption|SSL encryption)`)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
@@ -187,19 +188,30 @@ func (e *examination) askMissing(ctx context.Context, topics map[string]*metadat
 	return nil
 }
 
-// idempotent asks for a producer id, which every broker gives to who may write.
+// idempotent asks for a producer id, which every broker gives to who may write. One that
+// has just started may need a moment.
 func (e *examination) idempotent(ctx context.Context) error {
-	_, code, err := e.newIdentity(ctx)
-	switch {
-	case err != nil:
-		return err
-	case code != 0:
-		c := lookup(code)
-		e.found.fail("idempotent_write", e.acl("IdempotentWrite", "--cluster"), "%s: %s", c.name, c.why)
-	default:
-		e.found.ok("idempotent_write", "allowed")
+	ctx, cancel := context.WithTimeout(ctx, 2*examineTimeout)
+	defer cancel()
+	for {
+		_, number, err := e.newIdentity(ctx)
+		if err != nil {
+			return err
+		}
+		c := lookup(number)
+		passing := c.action == retry || c.action == refresh
+		switch {
+		case c.action == done:
+			e.found.ok("idempotent_write", "allowed")
+			return nil
+		case number == int16(kafka.ClusterAuthorizationFailed):
+			e.found.fail("idempotent_write", e.acl("IdempotentWrite", "--cluster"), "%s: %s", c.name, c.why)
+			return nil
+		case !passing || pause(ctx, 250*time.Millisecond) != nil:
+			e.found.fail("idempotent_write", "look at the brokers' logs", "%s: %s", c.name, c.why)
+			return nil
+		}
 	}
-	return nil
 }
 
 // What a principal may do, as bits of authorized operations: org.apache.kafka.common.acl.AclOperation.

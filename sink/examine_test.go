@@ -4,9 +4,11 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/initproducerid"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
@@ -132,5 +134,36 @@ func TestExamineWithoutAnAnswer(t *testing.T) {
 	cancel()
 	if got := sole(t, p.Examine(ctx, Known{}), "topics"); got.Level != "fail" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A broker that has just started is given a moment; one that refuses us is not.
+func TestExamineWaitsForWhatPasses(t *testing.T) {
+	for _, c := range []struct {
+		codes       []int16
+		level, mend string
+	}{
+		{[]int16{0}, "ok", ""},
+		{[]int16{14, 15, 0}, "ok", ""}, // the coordinator is loading, has no leader yet
+		{[]int16{31}, "fail", "--operation IdempotentWrite --cluster"},
+		{[]int16{53}, "fail", "logs"},
+		{[]int16{14}, "fail", "logs"}, // for ever
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFakeCluster(t, 1, func(s *fakeSession, req protocol.Message) (protocol.Message, error) {
+				if req.ApiKey() != protocol.InitProducerId {
+					return nil, errDefault
+				}
+				return &initproducerid.Response{ErrorCode: c.codes[min(s.nth, len(c.codes))-1]}, nil
+			})
+			p, err := NewProducer(Config{Client: f.client(nil)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := sole(t, p.Examine(t.Context(), Known{}), "idempotent_write")
+			if got.Level != c.level || !strings.Contains(got.Mend, c.mend) {
+				t.Errorf("%v: %+v", c.codes, got)
+			}
+		})
 	}
 }

@@ -82,13 +82,13 @@ func (s *settings) check(ctx context.Context) ([]finding, error) {
 	defer from.Server.Close(context.WithoutCancel(ctx))
 
 	var found []finding
-	postgres := from.Server.Examine(ctx, replication.Needs{Fits: from.Config.Fits})
+	postgres := from.Server.Examine(ctx, replication.Needs{Fits: from.Config.Fits, Anchor: s.relay.Postgres.ReplayRetain > 0})
 	for _, f := range postgres {
 		found = append(found, finding{postgresGroup, f.Name, f.Level, f.Text, f.Mend})
 	}
 	known := sink.Known{Topics: s.literalTopics()}
 	if report, err := from.Look(ctx); err == nil {
-		found = append(found, checkpointFinding(report))
+		found = append(found, checkpointFinding(report, from.Continues(ctx)))
 		found = append(found, s.sample(ctx, from.Server, &known)...)
 	}
 	brokers, answered := client.Examine(ctx)
@@ -101,8 +101,8 @@ func (s *settings) check(ctx context.Context) ([]finding, error) {
 	return found, nil
 }
 
-// checkpointFinding says whether the saved position is one to go on from.
-func checkpointFinding(r *relay.Report) finding {
+// checkpointFinding says whether the saved position is one to go on from; refusal is why not.
+func checkpointFinding(r *relay.Report, refusal error) finding {
 	f := finding{Group: postgresGroup, Name: "checkpoint", Level: "ok"}
 	switch c := r.Checkpoint; {
 	case c == nil:
@@ -111,10 +111,9 @@ func checkpointFinding(r *relay.Report) finding {
 		f.Level, f.Text = "fail", c.Error
 	case c.Safe == 0:
 		f.Text = "none yet at " + c.Store + ": the slot's own position is trusted"
-	case r.Slot != nil && r.Slot.Confirmed > c.Safe:
-		f.Level = "fail"
-		f.Text = fmt.Sprintf("the slot is confirmed up to %s, the checkpoint %s ends at %s: somebody else moved the slot", r.Slot.Confirmed, c.Store, c.Safe)
-		f.Mend = "find out who streamed from the slot; README, “it stopped with 10”"
+	case refusal != nil:
+		f := replication.Failed("checkpoint", refusal)
+		return finding{postgresGroup, f.Name, f.Level, f.Text, f.Mend}
 	default:
 		f.Text = c.Safe.String() + " in " + c.Store
 	}

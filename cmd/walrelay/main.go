@@ -56,6 +56,7 @@ func newApp(s *settings, stdout, stderr io.Writer) *cli.App {
 			return usagef("%v; options follow the command: walrelay COMMAND --option value", err)
 		},
 	}
+	app.Commands = append(app.Commands, tailCommand(s))
 	for _, command := range app.Commands {
 		command.HideHelpCommand = true
 		command.OnUsageError = func(c *cli.Context, err error, _ bool) error { return usageHint(c, err) }
