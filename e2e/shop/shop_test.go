@@ -85,6 +85,7 @@ func (w *world) trade(rng *rand.Rand, open, pause time.Duration, list []fault) {
 		defer close(gone)
 		shop.Trade(ctx, w.order.pool, seed(), 10*time.Millisecond)
 	}()
+	w.await("trade", func() bool { return w.audit().Claimed > 100 }) // there have to be windows that can come again
 	until := time.Now().Add(open)
 	order := rng.Perm(len(list)) // each once, before any comes twice
 	for n := 0; time.Now().Before(until) || n < len(list); n++ {

@@ -204,6 +204,20 @@ func (w *world) read(topic string) (records []*kgo.Record) {
 	return records
 }
 
+// await polls until ok.
+func (w *world) await(what string, ok func() bool) {
+	w.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-w.ctx.Done():
+			w.t.Fatalf("%s: %v\n%s\n%s", what, w.ctx.Err(), w.order.proc.Tail(), w.product.proc.Tail())
+		}
+	}
+}
+
 // settled waits until everything that is under way has arrived; false: it does not.
 func (w *world) settled(patience time.Duration) bool {
 	tick := time.NewTicker(100 * time.Millisecond)
