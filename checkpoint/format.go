@@ -43,6 +43,7 @@ type document struct {
 	Snapshot    docSnapshot `json:"snapshot,omitzero"`
 	Rooted      docSnapshot `json:"rooted,omitzero"`
 	MovedTo     string      `json:"moved_to,omitempty"` // another store has the position
+	Backfill    docBackfill `json:"backfill,omitzero"`
 }
 
 type docTxn struct {
@@ -62,6 +63,11 @@ type docProgress struct {
 type docSnapshot struct {
 	Xmin uint64 `json:"xmin"`
 	LSN  lsn    `json:"lsn"`
+}
+
+type docBackfill struct {
+	Runs   int   `json:"runs"`
+	Events int64 `json:"events"`
 }
 
 type docCatalog struct {
@@ -101,6 +107,7 @@ func documentOf(p Position) document {
 		Catalog:     docCatalog(p.Catalog),
 		Snapshot:    docSnapshot{p.Snapshot.Xmin, lsn(p.Snapshot.LSN)},
 		Rooted:      docSnapshot{p.Rooted.Xmin, lsn(p.Rooted.LSN)},
+		Backfill:    docBackfill(p.Backfill),
 	}
 }
 
@@ -118,6 +125,7 @@ func (doc document) position() Position {
 		Catalog:     Catalog(doc.Catalog),
 		Snapshot:    Snapshot{doc.Snapshot.Xmin, pglogrepl.LSN(doc.Snapshot.LSN)},
 		Rooted:      Snapshot{doc.Rooted.Xmin, pglogrepl.LSN(doc.Rooted.LSN)},
+		Backfill:    Backfill(doc.Backfill),
 	}
 }
 

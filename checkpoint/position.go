@@ -41,6 +41,16 @@ type Position struct {
 	// cluster that has Last, even if nothing else of its WAL can be seen.
 	Snapshot Snapshot
 	Rooted   Snapshot
+
+	// Backfill is set while the rows from before the slot are being published: then nothing else here
+	// means anything yet, and it starts over.
+	Backfill Backfill
+}
+
+// Backfill is an unfinished read of the table.
+type Backfill struct {
+	Runs   int   // how often it was begun
+	Events int64 // published by all of them, as far as that was noted
 }
 
 // Snapshot says that every transaction with an id below Xmin had ended before the WAL reached LSN;

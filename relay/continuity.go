@@ -24,6 +24,10 @@ func continues(ctx context.Context, cfg replication.Config, pos checkpoint.Posit
 	if err := pos.Belongs(g.Server.SystemID, cfg.Slot); err != nil {
 		return err
 	}
+	if pos.Backfill.Runs > 0 {
+		return &replication.ContinuityError{Fault: replication.BackfillUnfinished, To: g.Server.WALEnd, Remedy: "start `walrelay run --backfill` again, which starts over",
+			Reason: fmt.Sprintf("the rows from before the slot are not all published: a backfill was interrupted after %d events or more", pos.Backfill.Events)}
+	}
 	delivered := max(pos.Safe, pos.Open.Commit)
 	switch {
 	case pos.Timeline > g.Server.Timeline:

@@ -39,7 +39,7 @@ func (r *Recovery) FromTable(ctx context.Context) error {
 		return err
 	}
 	defer rows.Close(context.WithoutCancel(ctx))
-	run := tableRun{cfg: r.cfg, rows: rows, source: pos.Source(), marks: []decode.Header{{Key: recoverMark, Value: []byte(runID())}}}
+	run := tableRun{cfg: r.cfg, sink: r.cfg.Producer, rows: rows, source: pos.Source(), marks: []decode.Header{{Key: recoverMark, Value: []byte(runID())}}}
 	if run.total, err = rows.Count(ctx); err != nil {
 		return err
 	}

@@ -80,6 +80,10 @@ type Config struct {
 	Replays     *checkpoint.ReplayFile
 	ReplayFirst *ReplayConfig
 
+	// Backfill publishes what the table holds before the first start; nil: no row from before the
+	// slot. It is idempotent, not transactional.
+	Backfill *sink.Producer
+
 	// DrainTimeout bounds how long a stop waits for what is in flight; 0: as long as it takes.
 	DrainTimeout time.Duration
 
@@ -101,6 +105,7 @@ type Relay struct {
 	known   bool          // track holds a position: an earlier session's, or a saved one
 
 	replayed bool // ReplayFirst is done
+	filled   bool // Backfill is done
 	anchor   anchor
 
 	outage outage   // of the session with Postgres

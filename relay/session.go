@@ -48,6 +48,9 @@ type session struct {
 // running. A nil error means that ctx ended or the goal was reached, and that all
 // that was handed over is acknowledged, saved and confirmed.
 func (r *Relay) session(ctx context.Context) error {
+	if err := r.backfill(ctx); err != nil {
+		return err
+	}
 	pg, err := replication.Open(ctx, r.cfg.Postgres)
 	if err != nil {
 		return err

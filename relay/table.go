@@ -9,17 +9,20 @@ import (
 
 	"github.com/walrelay/walrelay/decode"
 	"github.com/walrelay/walrelay/replication"
+	"github.com/walrelay/walrelay/sink"
 )
 
 // tableRun publishes rows of the table itself, in memory that is bounded as the pipe's
 // is: one batch fills while another one is delivered.
 type tableRun struct {
 	cfg    Config
+	sink   *sink.Producer
 	rows   *replication.Rows
 	source string
 	marks  []decode.Header
 	total  int64
-	saw    func(topic string, oldest int64) // an event older than all before it in its topic, ms; nil: nobody cares
+	saw    func(ev *decode.Event) // each event, as it is read; nil: nobody cares
+	note   func(published int64)  // now and then; nil: nobody cares
 
 	published atomic.Int64 // acknowledged
 	known     int64        // of the rows: known to have been delivered before
@@ -47,11 +50,18 @@ func (t *tableRun) run(ctx context.Context) error {
 	}()
 	stop := t.report(ctx)
 	defer stop()
-	var failed error
+	var (
+		failed error
+		noted  time.Time
+	)
 	for b := range full {
 		if failed == nil {
-			n, err := t.cfg.Producer.Write(ctx, b.Events)
+			n, err := t.sink.Write(ctx, b.Events)
 			t.published.Add(int64(n))
+			if t.note != nil && time.Since(noted) > time.Second {
+				noted = time.Now()
+				t.note(t.published.Load())
+			}
 			if failed = err; err != nil {
 				cancel()
 			}
@@ -101,8 +111,7 @@ func (t *tableRun) fill(ctx context.Context, b *decode.Batch, size int) error {
 			t.perhaps++
 		}
 		if t.saw != nil {
-			ev := &b.Events[len(b.Events)-1]
-			t.saw(ev.Topic, ev.Timestamp)
+			t.saw(&b.Events[len(b.Events)-1])
 		}
 	}
 	return nil

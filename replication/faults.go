@@ -21,6 +21,7 @@ const (
 	Restored
 	CheckpointDamaged
 	CheckpointForeign
+	BackfillUnfinished
 	StandbyServer
 	SlotHeld
 	PublicationWide
@@ -78,6 +79,7 @@ var Faults = []Row{
 	{Restored, "the server was restored to a state before the saved position, also where its WAL has grown past it again", atStart + "; as soon as the stream shows other WAL", endsRun, "", AcceptGap | FromTable},
 	{CheckpointDamaged, "the checkpoint is torn or was edited", atStart, endsRun, "", AcceptGap | FromTable},
 	{CheckpointForeign, "the checkpoint is of another slot or a newer walrelay, is no checkpoint, cannot be read, or has moved to another store", atStart, endsRun, "correct `--checkpoint`, or what the last line says", 0},
+	{BackfillUnfinished, "`run --backfill` was interrupted, and `run` is started without it", atStart, endsRun, "or `run --backfill`, which starts over", AcceptGap | FromTable},
 	{StandbyServer, "the server is a standby", atStart, waits, "", 0},
 	{SlotHeld, "another session holds the slot", atStart, waits, "", 0},
 	{PublicationWide, "the publication publishes more than the inserts of this table (`FOR ALL TABLES`, updates, deletes)", atStart, goesOn + ", with a warning about the cost", "", 0},

@@ -17,7 +17,10 @@ import (
 
 // runCommand is the relay itself.
 func runCommand(s *settings) *cli.Command {
-	var from pglogrepl.LSN
+	var (
+		from     pglogrepl.LSN
+		backfill bool
+	)
 	return &cli.Command{
 		Name:  "run",
 		Usage: "relay committed outbox rows to Kafka until stopped",
@@ -26,17 +29,22 @@ func runCommand(s *settings) *cli.Command {
 				usage: "stop when all that was committed before this LSN is delivered and confirmed"},
 			{local: true, name: "from-lsn", arg: "LSN", set: lsnValue(&from), shown: "nothing",
 				usage: "before going live, publish again what committed at this LSN or later; once, also when it is started like this again"},
+			{local: true, name: "backfill", set: boolean(&backfill),
+				usage: "at the first start: create the slot, and publish the rows that are older than it before what comes after"},
 		}, s.options...)),
 		Action: func(c *cli.Context) error {
 			if err := cmp.Or(s.load(c), s.needPostgres()); err != nil {
 				return err
 			}
-			return s.run(c, from)
+			if backfill && s.checkpoint == checkpointNone {
+				return usagef("--backfill needs a --checkpoint, which says that it is done")
+			}
+			return s.run(c, from, backfill)
 		},
 	}
 }
 
-func (s *settings) run(c *cli.Context, from pglogrepl.LSN) error {
+func (s *settings) run(c *cli.Context, from pglogrepl.LSN, backfill bool) error {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	producer, client, err := s.openProducer(sink.NewMetrics(metrics))
@@ -56,6 +64,13 @@ func (s *settings) run(c *cli.Context, from pglogrepl.LSN) error {
 	if from != 0 {
 		var own *sink.Client
 		if s.relay.ReplayFirst, own, err = s.replayFirst(from); err != nil {
+			return err
+		}
+		defer own.Close()
+	}
+	if backfill {
+		var own *sink.Client
+		if s.relay.Backfill, own, err = s.openReplayProducer(); err != nil {
 			return err
 		}
 		defer own.Close()
