@@ -2,12 +2,13 @@
 
 GO          ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 FUZZTIME    ?= 20s
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build build-msk deps test test-unit test-sim test-e2e test-long soak mutations nemesis lint fmt fuzz bench bench-compare demo stack compose-check clean
+.PHONY: help build build-msk deps test test-unit test-sim test-e2e test-long soak mutations nemesis vulncheck lint fmt fuzz bench bench-compare demo stack compose-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +53,9 @@ lint: ## gofmt, go vet and staticcheck, on both modules
 	$(GO) vet ./... && $(GO) -C e2e vet ./...
 	$(GO) run $(STATICCHECK) ./...
 	cd e2e && $(GO) run $(STATICCHECK) ./...
+
+vulncheck: ## known vulnerabilities in what the product calls, as far as their database can be reached
+	@bash .ci/vulncheck $(GOVULNCHECK)
 
 fmt: ## format the source
 	gofmt -w .

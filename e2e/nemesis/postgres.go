@@ -97,7 +97,7 @@ func (w *world) fillPostgres(Step) (func() error, error) {
 
 // bulk is load, not a fault: more than the relay may hold, in one transaction.
 func (w *world) bulk(s Step) (func() error, error) {
-	return nil, workload.Bulk(w.ctx, w.pg.Direct(name), table, w.types[s.A%len(w.types)], "bulk-"+s.At.String()+"-", 2000+100*s.B, 300)
+	return nil, workload.Bulk(w.ctx, w.pg.Direct(name), table, w.types[s.A%len(w.types)], "bulk-"+s.At.String()+"-", 1000+40*s.B, 300)
 }
 
 // Faults of links, in front of either server.

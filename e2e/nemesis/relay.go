@@ -70,6 +70,7 @@ func (w *world) stopRelay(s Step) (func() error, error) {
 		return nil, err
 	case code == exitUndrained:
 		w.mayRepeat()
+	case code == -1 && len(w.relays[i].Log()) == w.logged[i]: // the signal came before the program had begun
 	case code != 0:
 		w.violated("G8: relay %d, stopped in good order, exits with %d: %s", i, code, lastLine(w.relays[i].Log()))
 	}
@@ -93,7 +94,7 @@ func (w *world) pauseRelay(s Step) (func() error, error) {
 }
 
 func (w *world) startRelay(i int) error {
-	w.expected[i] = true
+	w.expected[i], w.logged[i] = true, len(w.relays[i].Log())
 	return w.relays[i].Start()
 }
 
