@@ -68,18 +68,22 @@ type place struct {
 func (p *Producer) Fence(ctx context.Context, id string) error {
 	p.renew(id)
 	begun := time.Now()
+	var t *trouble
 	for tries := 0; ; tries++ {
 		identity, number, err := p.initTransactions(ctx)
 		c := lookup(number)
 		wait := backoff(tries)
 		switch {
+		case ctx.Err() != nil && t != nil:
+			return fmt.Errorf("sink: fence transactional id %q: %s: %w", id, t, context.Cause(ctx))
 		case ctx.Err() != nil:
 			return fmt.Errorf("sink: fence transactional id %q: %w", id, context.Cause(ctx))
 		case err != nil:
 			if errors.Is(err, errClientClosed) {
 				return err
 			}
-			p.outage.tell(linkTrouble("transaction coordinator", err), begun)
+			t = linkTrouble("transaction coordinator", err)
+			p.outage.tell(t, begun)
 		case c.action == done:
 			p.id, p.txn.spent = identity, false
 			p.outage.over()
@@ -87,13 +91,12 @@ func (p *Producer) Fence(ctx context.Context, id string) error {
 		case c.action == operator && time.Since(begun) > refusedPatience:
 			return &AuthError{Broker: "transactional id " + id, Reason: c.name + ": " + c.why, Remedy: p.remedy(number, "")}
 		case c.action == retry, c.action == refresh, c.action == operator:
-			p.outage.tell(p.codeTrouble(c, "", "transactional id "+id), begun)
+			t = p.codeTrouble(c, "", "transactional id "+id)
+			p.outage.tell(t, begun)
 		default:
 			return &CodeError{Code: number, Doing: fmt.Sprintf("fence transactional id %q", id)}
 		}
-		if err := pause(ctx, wait); err != nil {
-			return fmt.Errorf("sink: fence transactional id %q: %w", id, err)
-		}
+		pause(ctx, wait)
 	}
 }
 

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/urfave/cli/v2"
 
 	"github.com/walrelay/walrelay/relay"
@@ -92,6 +94,9 @@ func (s *settings) check(ctx context.Context) ([]finding, error) {
 		found = append(found, s.sample(ctx, from.Server, &known)...)
 	}
 	brokers, answered := client.Examine(ctx)
+	if answered && s.positions != "" {
+		found = append(found, s.transactionsFinding(ctx))
+	}
 	if answered {
 		brokers = append(brokers, producer.Examine(ctx, known)...)
 	}
@@ -116,6 +121,28 @@ func checkpointFinding(r *relay.Report, refusal error) finding {
 		return finding{postgresGroup, f.Name, f.Level, f.Text, f.Mend}
 	default:
 		f.Text = c.Safe.String() + " in " + c.Store
+	}
+	return f
+}
+
+// transactionsFinding asks for a transactional id beside the relay's own, which must not be
+// fenced, and which one permission covers with this one.
+func (s *settings) transactionsFinding(ctx context.Context) finding {
+	f := finding{Group: kafkaGroup, Name: "transactions", Level: "ok"}
+	producer, err := sink.NewProducer(sink.Config{Client: s.producer.Client, Transactional: true, Log: zerolog.Nop()})
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		err = producer.Fence(ctx, "walrelay-check-"+s.relay.Postgres.Slot)
+	}
+	switch {
+	case err != nil:
+		f.Level, f.Text = "fail", err.Error()
+		f.Mend = "kafka-acls.sh --add --allow-principal User:NAME --operation Write --operation Describe --transactional-id walrelay- --resource-pattern-type prefixed"
+	case s.delivery == exactlyOnce:
+		f.Text = "the brokers take them; consumers see each event once if they read with isolation.level=read_committed"
+	default:
+		f.Text = "the brokers take them"
 	}
 	return f
 }

@@ -172,10 +172,20 @@ func (l *backlog) drop(ctx context.Context) error {
 	return l.b.exec(ctx, "postgres", "DROP DATABASE "+l.name+" WITH (FORCE)")
 }
 
+// exactlyOnce behind a binary's path has it deliver exactly once.
+const exactlyOnce = "+exactly-once"
+
 // relay is the command line and the environment of a relay of the slot.
 func (l *backlog) relay(binary, slot, brokers string, args ...string) (argv, env []string) {
 	os.Remove(l.b.checkpoint(slot))
-	argv = append([]string{binary, "run", "--slot", slot, "--publication", publication, "--kafka-brokers", brokers,
-		"--compression", l.Codec, "--checkpoint", "file:" + l.b.checkpoint(slot), "--log-format", "json"}, args...)
+	binary, once := strings.CutSuffix(binary, exactlyOnce)
+	argv = []string{binary, "run", "--slot", slot, "--publication", publication, "--kafka-brokers", brokers, "--compression", l.Codec, "--log-format", "json"}
+	if once {
+		l.b.positions++ // a topic without a position
+		argv = append(argv, "--delivery", "exactly-once", "--checkpoint", fmt.Sprintf("kafka:positions-%d", l.b.positions))
+	} else {
+		argv = append(argv, "--checkpoint", "file:"+l.b.checkpoint(slot))
+	}
+	argv = append(argv, args...)
 	return argv, []string{"WALRELAY_POSTGRES_URL=" + l.url()}
 }

@@ -47,6 +47,8 @@ type bench struct {
 	backlogs int
 	warm     bool
 	self     string // this program's path
+
+	positions int // topics for checkpoints so far
 }
 
 // Run measures. What was measured before an error comes with it.
@@ -131,9 +133,10 @@ func (b *bench) drains(ctx context.Context, w Workload) (m DrainReport, err erro
 		}
 	}
 	for _, relay := range b.Relays {
-		contenders = append(contenders,
-			relaying(relay.Name, relay.Path, b.kafka.Bootstrap(), b.kafka.Broker(1).Pid(), b.Args...),
-			relaying(relay.Name+", ack-only broker", relay.Path, ackAddr, acks.pid(), b.Args...))
+		contenders = append(contenders, relaying(relay.Name, relay.Path, b.kafka.Bootstrap(), b.kafka.Broker(1).Pid(), b.Args...))
+		if !strings.HasSuffix(relay.Path, exactlyOnce) { // that broker knows no transactions
+			contenders = append(contenders, relaying(relay.Name+", ack-only broker", relay.Path, ackAddr, acks.pid(), b.Args...))
+		}
 	}
 	for _, c := range contenders {
 		m.Runs = append(m.Runs, DrainRuns{Name: c.name})
@@ -266,7 +269,7 @@ func settings(o Options) Settings {
 	}
 	s.LoadBefore = load()
 	for _, r := range o.Relays {
-		version, _ := exec.Command(r.Path, "--version").Output()
+		version, _ := exec.Command(strings.TrimSuffix(r.Path, exactlyOnce), "--version").Output()
 		s.Relays = append(s.Relays, r.Name+": "+strings.TrimSpace(string(version)))
 	}
 	return s

@@ -48,7 +48,7 @@ func main() {
 func measure(ctx context.Context, args []string) error {
 	o := bench.Options{Progress: os.Stderr}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	relays := flags.String("relay", "", "binaries as `NAME=PATH,…` (default: walrelay, built from the source)")
+	relays := flags.String("relay", "", "binaries as `NAME=PATH,…`, with +exactly-once behind a path in that mode (default: walrelay, built from the source)")
 	drains := flags.String("drain", "300/100,300/1", "`workloads`: SIZE/ROWS[/PARTITIONS[/TOPICS[/CODEC]]], bytes of payload and rows a transaction")
 	events := flags.Int("events", 300_000, "events of a backlog")
 	rates := flags.String("rates", "100,1000,10000", "`events` a second at which latency is measured; from 2,000 on ten rows a transaction")
