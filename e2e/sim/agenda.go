@@ -52,7 +52,14 @@ func (w *world) run() {
 	for at := time.Second; at <= w.plan.For; at += time.Second {
 		w.at(at, func() {}) // a look around
 	}
-	if w.work() && w.heal() {
+	if !w.work() {
+		return
+	}
+	if e := w.truth.pendingWork(); w.plan.ByItself && e != nil {
+		w.fail("G8", "event %s (commit %s seq %d) is still not delivered", e.id, e.commit, e.seq)
+		return
+	}
+	if w.heal() {
 		w.goodbye()
 	}
 }

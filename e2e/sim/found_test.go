@@ -40,6 +40,11 @@ func TestFound(t *testing.T) {
 			p.Ops = traffic(10, 1, 200, p.For)
 			p.Faults = []Fault{{At: 2 * time.Second, Kind: "lose next", A: 1, B: int(p.Seed)}}
 		}},
+		{"G8 a stream that falls silent", func(p *Plan) {
+			p.For, p.ByItself = 2*time.Minute, true
+			p.Ops = traffic(40, 1, 200, 30*time.Second)
+			p.Faults = []Fault{{At: 5 * time.Second, Kind: "lose", B: int(p.Seed)}}
+		}},
 		{"G1 ready although the WAL ends before the position", func(p *Plan) {
 			p.Ops = traffic(30, 1, 200, 5*time.Second)
 			p.Faults = []Fault{{At: time.Second, Kind: "copy restored", A: 4, D: time.Millisecond, E: 5 * time.Second}}

@@ -47,6 +47,8 @@ type Knobs struct {
 	Save                    time.Duration // most that saving a position takes
 	DeadLetters             bool
 	Standby                 bool // a second relay waits for the slot
+
+	ByItself bool // all is delivered at the end of For, before the faults are ended
 }
 
 // relayBatch is the memory at which the relay takes a batch to be full.
