@@ -125,11 +125,11 @@ func TestG8EachCodeBeforeTheFirstBatch(t *testing.T) {
 		if n != 200 || err != nil {
 			t.Fatal(n, err)
 		}
-		if asked.Hits() < 3 || id.Hits() == 0 {
-			t.Errorf("%d and %d faults", asked.Hits(), id.Hits())
-		}
 		if e.Code == 17 { // such a topic cannot be: its events are dead letters
 			return
+		}
+		if asked.Hits() < 3 || id.Hits() == 0 {
+			t.Errorf("%d and %d faults", asked.Hits(), id.Hits())
 		}
 		got := read(t, cluster, "t", "made")
 		once(t, got["t"], 100)
