@@ -153,7 +153,6 @@ func TestG1BrokenWhileStreaming(t *testing.T) {
 		"ALTER PUBLICATION %s DROP TABLE outbox_event",
 		"DROP PUBLICATION %s",
 		"ALTER PUBLICATION %s SET TABLE outbox_event WHERE (event_type = 'none')",
-		"ALTER TABLE outbox_event SET UNLOGGED",
 		"DROP TABLE outbox_event",
 	} {
 		f := newFixture(t, option{})
@@ -169,6 +168,9 @@ func TestG1BrokenWhileStreaming(t *testing.T) {
 		}
 		line := lastLines(f.relay.Log(), 1)
 		says(t, line, "in doubt: .*recover --accept-gap")
+		if !strings.HasPrefix(sql, "DROP TABLE") {
+			says(t, line, "the outbox holds 1 rows")
+		}
 		t.Log(line)
 	}
 }

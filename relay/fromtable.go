@@ -23,7 +23,7 @@ func (r *Recovery) FromTable(ctx context.Context) error {
 		return err
 	}
 	scan := r.scan(gap)
-	if _, err := r.count(ctx, scan); err != nil { // before anything is changed
+	if _, err := replication.CountRows(ctx, r.cfg.Postgres, scan); err != nil { // before anything is changed
 		return err
 	}
 	pos, fresh, err := r.ground(ctx, gap)
@@ -90,7 +90,7 @@ func (r *Recovery) held(ctx context.Context, gap *replication.ContinuityError) s
 	if r.loaded == nil {
 		scan = r.scan(gap)
 	}
-	n, err := r.count(ctx, scan)
+	n, err := replication.CountRows(ctx, r.cfg.Postgres, scan)
 	switch {
 	case errors.As(err, new(*replication.AuthError)):
 		return "what of it the outbox still holds is not known: " + err.Error()
@@ -98,16 +98,6 @@ func (r *Recovery) held(ctx context.Context, gap *replication.ContinuityError) s
 		return "what of it the outbox still holds could not be counted in time"
 	}
 	return fmt.Sprintf("the outbox holds %d rows that may be of it", n)
-}
-
-// count is how many rows of the table may be undelivered, as far as this role may see.
-func (r *Recovery) count(ctx context.Context, scan replication.Scan) (int64, error) {
-	rows, err := replication.OpenRows(ctx, r.cfg.Postgres, scan)
-	if err != nil {
-		return 0, err
-	}
-	defer rows.Close(context.WithoutCancel(ctx))
-	return rows.Count(ctx)
 }
 
 // runID names one run of a command in the headers of its events.

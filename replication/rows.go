@@ -38,7 +38,11 @@ type Rows struct {
 	Whole   string // why every row is read; "": only those since Scan.Since
 	Order   string // what the rows are ordered by, for people
 
-	conn   *pgconn.PgConn
+	conn        *pgconn.PgConn
+	version     int
+	now         uint64 // the next transaction id
+	commitTimes bool   // the server keeps them
+
 	from   string // SQL: the table
 	where  string // the rows
 	list   string // the columns, and whether the row is known
@@ -51,6 +55,31 @@ const wholeTable = "there is no earlier position to go by"
 
 // OpenRows begins a read: a connection, and a snapshot that stays as it is until Close.
 func OpenRows(ctx context.Context, cfg Config, scan Scan) (*Rows, error) {
+	r, err := openRows(ctx, cfg, scan)
+	if err != nil {
+		return nil, err
+	}
+	cat, err := readCatalog(ctx, r.query, cfg, r.version)
+	if err != nil {
+		r.Close(ctx)
+		return nil, err
+	}
+	r.Columns = cat.columns
+	r.orderBy(scan)
+	return r, nil
+}
+
+// CountRows is how many rows a read would bring. It does not mind what publication and columns are like.
+func CountRows(ctx context.Context, cfg Config, scan Scan) (int64, error) {
+	r, err := openRows(ctx, cfg, scan)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close(ctx)
+	return r.Count(ctx)
+}
+
+func openRows(ctx context.Context, cfg Config, scan Scan) (*Rows, error) {
 	pc, err := cfg.parse()
 	if err != nil {
 		return nil, err
@@ -103,28 +132,18 @@ func (r *Rows) begin(ctx context.Context, cfg Config, scan Scan) error {
 		return &AuthError{Op: "replication: read the table", Err: fmt.Errorf("role %s may not read %s", quoteIdent(string(got[2])), cfg.Table),
 			Remedy: "GRANT SELECT ON " + cfg.Table.String() + " TO " + quoteIdent(string(got[2]))}
 	}
-	version, err := strconv.Atoi(string(got[5]))
-	if err != nil {
+	if r.version, err = strconv.Atoi(string(got[5])); err != nil {
 		return fmt.Errorf("replication: read the table: %w", err)
 	}
-	now, err := strconv.ParseUint(string(got[3]), 10, 64)
-	if err != nil {
+	if r.now, err = strconv.ParseUint(string(got[3]), 10, 64); err != nil {
 		return fmt.Errorf("replication: read the table: %w", err)
 	}
+	r.commitTimes = string(got[4]) == "on"
 	r.from = " FROM ONLY " + cfg.Table.String()
 	if string(got[0]) == "p" {
 		r.from = " FROM " + cfg.Table.String() // the rows are in its partitions
 	}
-	if err := r.limit(ctx, scan, now); err != nil {
-		return err
-	}
-	cat, err := readCatalog(ctx, r.query, cfg, version)
-	if err != nil {
-		return err
-	}
-	r.Columns = cat.columns
-	r.orderBy(scan, now, string(got[4]) == "on")
-	return nil
+	return r.limit(ctx, scan, r.now)
 }
 
 // age is the SQL for how many transaction ids ago, as of now, a row's was given. Ids of
@@ -160,9 +179,10 @@ func (r *Rows) limit(ctx context.Context, scan Scan, now uint64) error {
 }
 
 // orderBy comes as near to the commit order as rows can tell.
-func (r *Rows) orderBy(scan Scan, now uint64, commitTimes bool) {
+func (r *Rows) orderBy(scan Scan) {
 	var by, names []string
-	if commitTimes {
+	now := r.now
+	if r.commitTimes {
 		by, names = append(by, "pg_xact_commit_timestamp(xmin) NULLS FIRST"), append(names, "commit time")
 	}
 	if scan.TimeColumn != "" && slices.ContainsFunc(r.Columns, func(c Column) bool { return c.Name == scan.TimeColumn }) {
