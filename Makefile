@@ -42,8 +42,10 @@ nemesis: deps build ## faults of every kind on real servers: NEMESIS=60 seconds,
 	  NEMESIS_RELAYS=$(or $(RELAYS),2) NEMESIS_REPORTS=$(CURDIR)/bin/nemesis $(GO) test ./nemesis -run TestNemesis -count=1 -timeout 0 -v
 
 test-e2e: deps build ## the end-to-end tests on a real Postgres and a real Kafka, short versions
-	bash .ci/gotest e2e -race -short -count=1 -p 1 -timeout 8m $$($(GO) -C e2e list ./... | tail -n +2)
-	WALRELAY_BIN=$(CURDIR)/bin/walrelay bash .ci/gotest e2e -short -count=1 -timeout 10m .
+	@# The scenarios wait most of the time: the other packages run beside them.
+	@WALRELAY_BIN=$(CURDIR)/bin/walrelay bash .ci/gotest e2e -short -count=1 -timeout 20m . >bin/scenarios.out 2>&1 & scenarios=$$!; \
+	bash .ci/gotest e2e -race -short -count=1 -p 1 -timeout 10m $$($(GO) -C e2e list ./... | tail -n +2); packages=$$?; \
+	wait $$scenarios; code=$$?; cat bin/scenarios.out; [ $$packages = 0 ] && [ $$code = 0 ]
 
 test-long: deps build ## the end-to-end tests in full: about an hour
 	SIM_MUTATIONS=all WALRELAY_LONG=1 WALRELAY_BIN=$(CURDIR)/bin/walrelay bash .ci/gotest e2e -count=1 -p 1 -timeout 3h ./...
