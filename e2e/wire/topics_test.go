@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +52,11 @@ func all(t *testing.T, k *stack.Kafka, topic string) [][]*kgo.Record {
 func TestG1RealTopics(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	k, err := stack.StartKafka(ctx, stack.KafkaOptions{})
+	brokers := 1
+	if os.Getenv("WALRELAY_LONG") == "1" {
+		brokers = 3
+	}
+	k, err := stack.StartKafka(ctx, stack.KafkaOptions{Brokers: brokers})
 	if err != nil {
 		t.Fatal(err)
 	}
