@@ -68,6 +68,7 @@ func replicationDefaults(brokers int) map[string]string {
 var brokerDefaults = map[string]string{
 	"initial.broker.registration.timeout.ms":    "300000", // on a machine that has much else to do
 	"auto.create.topics.enable":                 "false",
+	"log.retention.ms":                          "-1", // rows say when they were created: a record may be years old
 	"num.partitions":                            "4",
 	"offsets.topic.num.partitions":              "4",
 	"transaction.state.log.num.partitions":      "4",
