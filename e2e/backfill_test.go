@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"github.com/walrelay/walrelay/e2e/workload"
 )
 
@@ -16,6 +18,19 @@ func older(t *testing.T, rows int) *fixture {
 	f.exec(f.name, "SELECT pg_drop_replication_slot($1)", f.name)
 	f.must(workload.Copy(f.ctx, f.url(), table, f.types[0], "old-", rows, 200))
 	return f
+}
+
+// retain sets how long the topics keep what they have.
+func (f *fixture) retain(d time.Duration) {
+	f.t.Helper()
+	client, err := f.kafka.Client()
+	f.must(err)
+	defer client.Close()
+	ms := fmt.Sprint(d.Milliseconds())
+	for _, kind := range f.types {
+		_, err := kadm.NewClient(client).AlterTopicConfigs(f.ctx, []kadm.AlterConfig{{Name: "retention.ms", Value: &ms}}, "outbox.event."+kind)
+		f.must(err)
+	}
 }
 
 // each counts events that are not delivered, and those that came more than once.
@@ -36,6 +51,7 @@ func (f *fixture) each() (missing, repeats int) {
 func TestG1Backfill(t *testing.T) {
 	f := older(t, 2000)
 	f.exec(f.name, "UPDATE outbox_event SET created_at = '2001-01-01' WHERE event_id = (SELECT min(event_id) FROM outbox_event)")
+	f.retain(7 * 24 * time.Hour)
 	w := f.load(workload.Options{Every: 3 * time.Millisecond})
 	f.must(f.relay.Start("--backfill"))
 	f.must(f.relay.AwaitReady(f.ctx))

@@ -26,7 +26,7 @@ func continues(ctx context.Context, cfg replication.Config, pos checkpoint.Posit
 	}
 	if pos.Backfill.Runs > 0 {
 		return &replication.ContinuityError{Fault: replication.BackfillUnfinished, To: g.Server.WALEnd, Remedy: "start `walrelay run --backfill` again, which starts over",
-			Reason: fmt.Sprintf("the rows from before the slot are not all published: a backfill was interrupted after %d events or more", pos.Backfill.Events)}
+			Reason: fmt.Sprintf("the rows from before the slot are not all published: a backfill was interrupted after at most %d events", pos.Backfill.Events)}
 	}
 	delivered := max(pos.Safe, pos.Open.Commit)
 	switch {

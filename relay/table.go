@@ -22,7 +22,7 @@ type tableRun struct {
 	marks  []decode.Header
 	total  int64
 	saw    func(ev *decode.Event) // each event, as it is read; nil: nobody cares
-	note   func(published int64)  // now and then; nil: nobody cares
+	note   func(published int64)  // before each batch: how many it will be with it; nil: nobody cares
 
 	published atomic.Int64 // acknowledged
 	known     int64        // of the rows: known to have been delivered before
@@ -50,18 +50,14 @@ func (t *tableRun) run(ctx context.Context) error {
 	}()
 	stop := t.report(ctx)
 	defer stop()
-	var (
-		failed error
-		noted  time.Time
-	)
+	var failed error
 	for b := range full {
 		if failed == nil {
+			if t.note != nil {
+				t.note(t.published.Load() + int64(len(b.Events)))
+			}
 			n, err := t.sink.Write(ctx, b.Events)
 			t.published.Add(int64(n))
-			if t.note != nil && time.Since(noted) > time.Second {
-				noted = time.Now()
-				t.note(t.published.Load())
-			}
 			if failed = err; err != nil {
 				cancel()
 			}
