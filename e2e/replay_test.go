@@ -130,7 +130,7 @@ func TestReplayKilledUnderLoad(t *testing.T) {
 	w := f.load(workload.Options{Every: 100 * time.Millisecond, Writers: 2, Large: 10_000})
 	f.pass(300 * time.Millisecond)
 	from := f.now()
-	rows := size(8_000, 300_000)
+	rows := size(30_000, 300_000)
 	f.must(workload.Bulk(f.ctx, f.url(), table, f.types[0], "bulk-", rows, 250))
 	f.must(workload.Copy(f.ctx, f.url(), table, f.types[1], "copy-", rows/4, 100))
 	f.pass(300 * time.Millisecond)
