@@ -137,6 +137,9 @@ func TestReplayKilledUnderLoad(t *testing.T) {
 	to := f.now()
 	f.pass(300 * time.Millisecond)
 	f.drain()
+	f.await(30*time.Second, "the checkpoint passes the window", func() bool {
+		return query[bool](f, "SELECT confirmed_flush_lsn >= '"+to+"' FROM pg_replication_slots WHERE slot_name = '"+f.name+"'")
+	})
 	pid := f.relay.Pid()
 
 	args := []string{"--from-lsn", from, "--to-lsn", to}
