@@ -22,8 +22,8 @@ func TestG3AFailedBatchKeepsTheSink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &session{Relay: New(Config{Producer: producer, BufferBytes: 1 << 20}), pg: &replication.Session{},
-		free: make(chan struct{}, 1), work: make(chan *batch, 1), poked: make(chan struct{}, 1), delivered: make(chan struct{}),
+	s := &session{Relay: New(Config{Producer: producer, BufferBytes: 1 << 20}), link: link{pg: &replication.Session{}, poked: make(chan struct{}, 1)},
+		free: make(chan struct{}, 1), work: make(chan *batch, 1), delivered: make(chan struct{}),
 		broken: t.Context()}
 	b := newBatch(1 << 10)
 	b.reset(checkpoint.Position{Safe: 0x100})

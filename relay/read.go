@@ -12,10 +12,6 @@ import (
 	"github.com/walrelay/walrelay/replication"
 )
 
-// errConnection marks an error of the connection itself: the slot may be another
-// relay's by now.
-var errConnection = errors.New("relay: the session with postgres is lost")
-
 // bulkWait is how long a batch that is not full waits for more while a backlog is
 // read: big batches are what makes relay, broker and walsender cheap at once.
 const bulkWait = 20 * time.Millisecond
@@ -62,17 +58,6 @@ var (
 	errStop    = errors.New("relay: stop")                    // ends read without a fault: ctx is done
 	errMessage = errors.New("relay: a message of the stream") // marks what the decoder could not take
 )
-
-// interrupted says whether somebody wants the reader to end.
-func (s *session) interrupted(ctx context.Context) error {
-	if err := s.takeFailed(); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return errStop
-	}
-	return nil
-}
 
 // data takes one pgoutput message.
 func (s *session) data(m replication.Message) error {
@@ -211,11 +196,4 @@ func (s *session) swap() {
 	for _, name := range s.cfg.Decoder.DroppedNames() {
 		s.log.Warn().Str("header", name).Msg("rows set a header that is not theirs to set; it is left out")
 	}
-}
-
-func (s *session) hold(ready <-chan struct{}) error {
-	if err := s.pg.Hold(ready); err != nil {
-		return fmt.Errorf("%w: %w", errConnection, err)
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/walrelay/walrelay/decode"
 )
@@ -46,49 +45,4 @@ func (s *replaying) write(ctx context.Context, events []decode.Event) (int, erro
 		err = fmt.Errorf("%w after --timeout %s: %s: %w", errGaveUp, s.cfg.Timeout, reason, err)
 	}
 	return n, err
-}
-
-// interrupted says whether somebody wants the reader to end.
-func (s *replaying) interrupted(ctx context.Context) error {
-	if err := s.takeFailed(); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return errStop
-	}
-	return nil
-}
-
-func (s *replaying) fail(err error) {
-	s.mu.Lock()
-	s.failed = err
-	s.mu.Unlock()
-	s.poke()
-}
-
-func (s *replaying) takeFailed() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.failed
-}
-
-// poke makes the reader look up, wherever it waits.
-func (s *replaying) poke() {
-	select {
-	case s.poked <- struct{}{}:
-	default:
-	}
-	s.pg.Wake()
-}
-
-// drainLimit returns a context that ends DrainTimeout after ctx.
-func (s *replaying) drainLimit(ctx context.Context) (context.Context, func()) {
-	writing, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		if s.cfg.DrainTimeout > 0 {
-			t := time.AfterFunc(s.cfg.DrainTimeout, cancel)
-			context.AfterFunc(writing, func() { t.Stop() })
-		}
-	})
-	return writing, func() { stop(); cancel() }
 }

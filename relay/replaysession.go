@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -17,18 +16,14 @@ import (
 // the open batch, and a goroutine that delivers the other batch and saves.
 type replaying struct {
 	*Replay
-	pg     *replication.Session
+	link
 	resume *resume
 	lastID []byte // event id of the newest chosen row that was dropped as delivered
 	chosen int    // rows of the transaction in progress that the filter chose
 
-	open  *batch
-	free  chan *batch // holds the other one unless it is in flight
-	work  chan *batch // never blocks its sender
-	poked chan struct{}
-
-	mu     sync.Mutex
-	failed error // of the deliverer
+	open *batch
+	free chan *batch // holds the other one unless it is in flight
+	work chan *batch // never blocks its sender
 }
 
 // session streams one copy of the anchor until the window is done (nil) or something
@@ -53,12 +48,12 @@ func (p *Replay) session(ctx context.Context) error {
 	if p.run.Position.Safe >= p.run.Limit {
 		return nil
 	}
-	s := &replaying{Replay: p, pg: pg, open: newBatch(batchBytes(p.cfg.BufferBytes)),
-		free: make(chan *batch, 1), work: make(chan *batch, 1), poked: make(chan struct{}, 1)}
+	s := &replaying{Replay: p, link: link{pg: pg, poked: make(chan struct{}, 1)}, open: newBatch(batchBytes(p.cfg.BufferBytes)),
+		free: make(chan *batch, 1), work: make(chan *batch, 1)}
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	writing, release := s.drainLimit(ctx)
+	writing, _, release := drainLimit(ctx, s.cfg.DrainTimeout)
 	defer release()
 	done := make(chan struct{})
 	go func() { defer close(done); s.deliver(writing) }()
@@ -241,8 +236,8 @@ func (s *replaying) handOver(ctx context.Context) error {
 		if err := s.interrupted(ctx); err != nil {
 			return err
 		}
-		if err := s.pg.Hold(s.poked); err != nil {
-			return fmt.Errorf("%w: %w", errConnection, err)
+		if err := s.hold(s.poked); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 // each of them owns are told in the package comment.
 type session struct {
 	*Relay
-	pg *replication.Session
+	link
 
 	open   *batch        // owned by the reader
 	spare  *batch        // owned by whoever holds the token of free
@@ -29,8 +29,7 @@ type session struct {
 	lastID []byte        // owned by the reader: event id of the newest row that was dropped as delivered
 	goal   goal          // owned by the reader
 
-	idle  idle          // the newest idle position that was seen
-	poked chan struct{} // wakes the reader out of Hold
+	idle idle // the newest idle position that was seen
 
 	broken    context.Context // ends when nothing more may be handed to the sink or saved
 	breakOff  context.CancelFunc
@@ -39,9 +38,6 @@ type session struct {
 	saved     chan struct{} // closed when the save goroutine has ended
 
 	writing sync.Mutex // exactly once: held from the choice of a position until it is saved
-
-	mu     sync.Mutex
-	failed error // why one of the other goroutines wants the session to end
 }
 
 // session opens the stream, relays until something ends it, and leaves nothing
@@ -55,10 +51,10 @@ func (r *Relay) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := &session{Relay: r, pg: pg,
+	s := &session{Relay: r, link: link{pg: pg, poked: make(chan struct{}, 1)},
 		open: newBatch(r.batchBytes()), spare: newBatch(r.batchBytes()),
 		free: make(chan struct{}, 1), work: make(chan *batch, 1),
-		poked: make(chan struct{}, 1), idle: idle{now: make(chan struct{}, 1)}, delivered: make(chan struct{}), settled: make(chan struct{}), saved: make(chan struct{}),
+		idle: idle{now: make(chan struct{}, 1)}, delivered: make(chan struct{}), settled: make(chan struct{}), saved: make(chan struct{}),
 	}
 	s.free <- struct{}{}
 	s.broken, s.breakOff = context.WithCancel(context.WithoutCancel(ctx))
@@ -67,7 +63,7 @@ func (r *Relay) session(ctx context.Context) error {
 		s.close()
 		return err
 	}
-	drained, limit, release := s.drainLimit(ctx)
+	drained, limit, release := drainLimit(ctx, s.cfg.DrainTimeout)
 	defer release()
 	defer context.AfterFunc(drained, s.breakOff)()
 	var pipe, side sync.WaitGroup
@@ -235,43 +231,4 @@ func closeSession(pg *replication.Session, log zerolog.Logger) {
 	if err := pg.Close(ctx); err != nil {
 		log.Debug().Err(err).Msg("closing the session")
 	}
-}
-
-// drainLimit returns a context that ends when what is in flight was waited for long
-// enough: drain-timeout after ctx ended, or after limit was called.
-func (s *session) drainLimit(ctx context.Context) (drained context.Context, limit, release func()) {
-	drained, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	limit = func() {
-		if s.cfg.DrainTimeout > 0 {
-			t := time.AfterFunc(s.cfg.DrainTimeout, cancel)
-			context.AfterFunc(drained, func() { t.Stop() })
-		}
-	}
-	stop := context.AfterFunc(ctx, limit)
-	return drained, limit, func() { stop(); cancel() }
-}
-
-// fail ends the session from another goroutine than the reader's.
-func (s *session) fail(err error) {
-	s.mu.Lock()
-	if s.failed == nil {
-		s.failed = err
-	}
-	s.mu.Unlock()
-	s.poke()
-}
-
-func (s *session) takeFailed() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.failed
-}
-
-// poke makes the reader look up, wherever it waits.
-func (s *session) poke() {
-	select {
-	case s.poked <- struct{}{}:
-	default:
-	}
-	s.pg.Wake()
 }
