@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,10 +46,7 @@ func checkCommand(s *settings) *cli.Command {
 			{local: true, name: "json", set: boolean(&asJSON), usage: "print one JSON document"},
 		}, s.options...)),
 		Action: func(c *cli.Context) error {
-			if err := s.load(c); err != nil {
-				return err
-			}
-			if err := s.needPostgres(); err != nil {
+			if err := cmp.Or(s.load(c), s.needPostgres()); err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(c.Context, s.timeout)

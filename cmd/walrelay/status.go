@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,10 +28,7 @@ func statusCommand(s *settings) *cli.Command {
 			{local: true, name: "watch", set: boolean(&watch), usage: "look again every two seconds, until stopped"},
 		}, s.options...)),
 		Action: func(c *cli.Context) error {
-			if err := s.load(c); err != nil {
-				return err
-			}
-			if err := s.needPostgres(); err != nil {
+			if err := cmp.Or(s.load(c), s.needPostgres()); err != nil {
 				return err
 			}
 			from, err := s.sources()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -38,10 +39,7 @@ func tailCommand(s *settings) *cli.Command {
 			{local: true, name: "filter-topic", arg: "GLOB", list: true, set: add(&cfg.Filter.Topics), usage: "only events that go to a topic like this"},
 		}, s.options...)),
 		Action: func(c *cli.Context) error {
-			if err := s.load(c); err != nil {
-				return err
-			}
-			if err := s.needPostgres(); err != nil {
+			if err := cmp.Or(s.load(c), s.needPostgres()); err != nil {
 				return err
 			}
 			cfg.Config, cfg.Patience = s.relay, s.timeout
