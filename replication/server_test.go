@@ -13,10 +13,11 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgproto3"
-	"go.uber.org/goleak"
+
+	"github.com/walrelay/walrelay/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // server is a scripted Postgres: it speaks the protocol, and answers our
 // statements, by the name in their comment, from a table that a test changes.

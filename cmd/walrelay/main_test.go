@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/walrelay/walrelay/internal/leaktest"
 )
 
 // The test binary doubles as a child process whose end is observed.
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		go func() { panic("in a goroutine") }()
 		select {}
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 func child(t *testing.T, role string) *exec.Cmd {
