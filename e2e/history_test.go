@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/walrelay/walrelay/e2e/stack"
 	"github.com/walrelay/walrelay/e2e/workload"
 )
 
@@ -66,18 +65,13 @@ func TestG1RestoredFromTable(t *testing.T) {
 	f.must(workload.Copy(f.ctx, f.url(), table, f.types[0], "before-", 200, 50))
 	f.drain()
 	f.stop()
-	f.must(f.pg.Stop(f.ctx, stack.Fast))
-	copied, err := f.pg.Copy(f.ctx)
-	f.must(err)
-	f.must(f.pg.Start(f.ctx))
+	copied := f.copyCluster()
 	f.up()
 	f.must(workload.Bulk(f.ctx, f.url(), table, f.types[0], "gone-", 500, 5))
 	f.drain()
 	passed := query[string](f, "SELECT pg_current_wal_lsn()::text")
 	f.stop()
-	f.must(f.pg.Stop(f.ctx, stack.Fast))
-	f.must(f.pg.Restore(f.ctx, copied))
-	f.must(f.pg.Start(f.ctx))
+	f.restoreCluster(copied)
 	for !query[bool](f, "SELECT pg_current_wal_lsn() > $1::pg_lsn + 100000", passed) {
 		f.must(workload.Copy(f.ctx, f.url(), table, f.types[0], query[string](f, "SELECT 'new-' || pg_current_wal_lsn()"), 500, 100))
 	}
@@ -96,18 +90,13 @@ func TestG1SlotGoneWithARestore(t *testing.T) {
 	f.insert("before")
 	f.drain()
 	f.stop()
-	f.must(f.pg.Stop(f.ctx, stack.Fast))
-	copied, err := f.pg.Copy(f.ctx)
-	f.must(err)
+	copied := f.copyCluster()
 	f.must(os.RemoveAll(filepath.Join(copied, "pg_replslot", f.name)))
-	f.must(f.pg.Start(f.ctx))
 	f.up()
 	f.must(workload.Bulk(f.ctx, f.url(), table, f.types[0], "gone-", 300, 1))
 	f.drain()
 	f.stop()
-	f.must(f.pg.Stop(f.ctx, stack.Fast))
-	f.must(f.pg.Restore(f.ctx, copied))
-	f.must(f.pg.Start(f.ctx))
+	f.restoreCluster(copied)
 	f.must(workload.Bulk(f.ctx, f.url(), table, f.types[0], "new-", 1000, 1))
 	says(t, f.refused(10), "does not exist|restored")
 	f.recoversFromTable()

@@ -142,19 +142,13 @@ func TestRestoredFileCopyIsRefused(t *testing.T) {
 	f.drain()
 	f.stop()
 	f.sampler.Stop()
-	f.must(f.pg.Stop(f.ctx, stack.Fast))
-	copied, err := f.pg.Copy(f.ctx)
-	f.must(err)
-
-	f.must(f.pg.Start(f.ctx))
+	copied := f.copyCluster()
 	f.up()
 	f.must(workload.Copy(f.ctx, f.url(), table, f.types[0], "gone-", 50, 100))
 	f.drain()
 	passed := query[string](f, "SELECT pg_current_wal_lsn()::text")
 	f.stop()
-	f.must(f.pg.Stop(f.ctx, stack.Fast))
-	f.must(f.pg.Restore(f.ctx, copied))
-	f.must(f.pg.Start(f.ctx))
+	f.restoreCluster(copied)
 
 	for !query[bool](f, "SELECT pg_current_wal_lsn() > $1::pg_lsn + 1000000", passed) {
 		f.must(workload.Copy(f.ctx, f.url(), table, f.types[0], query[string](f, "SELECT 'after-' || pg_current_wal_lsn()"), 2000, 200))

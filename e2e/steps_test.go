@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/walrelay/walrelay/e2e/harness"
+	"github.com/walrelay/walrelay/e2e/stack"
 )
 
 // up starts the relay and waits until it is ready.
@@ -26,6 +27,24 @@ func (f *fixture) stop() {
 	if code != 0 {
 		f.t.Fatalf("SIGTERM: exit %d\n%s", code, lastLines(f.relay.Log(), 10))
 	}
+}
+
+// copyCluster takes a file copy of the stopped cluster, and starts it again.
+func (f *fixture) copyCluster() (folder string) {
+	f.t.Helper()
+	f.must(f.pg.Stop(f.ctx, stack.Fast))
+	folder, err := f.pg.Copy(f.ctx)
+	f.must(err)
+	f.must(f.pg.Start(f.ctx))
+	return folder
+}
+
+// restoreCluster puts a file copy in the cluster's place.
+func (f *fixture) restoreCluster(folder string) {
+	f.t.Helper()
+	f.must(f.pg.Stop(f.ctx, stack.Fast))
+	f.must(f.pg.Restore(f.ctx, folder))
+	f.must(f.pg.Start(f.ctx))
 }
 
 // exits waits until the relay has ended, at most until a minute of retries is over.

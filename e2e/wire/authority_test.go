@@ -45,17 +45,9 @@ func newGuarded(t *testing.T, security string, config map[string]string, change 
 		config[guard+"sasl.enabled.mechanisms"] = "SCRAM-SHA-512"
 		config[guard+"scram-sha-512.sasl.jaas.config"] = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 	}
-	k, err := stack.StartKafka(ctx, options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { k.Close() })
-	direct, err := k.Client() // a super user: the brokers' own listener is plain
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(direct.Close)
-	g := &guarded{rig: &rig{t: t, ctx: ctx, kafka: k, admin: kadm.NewClient(direct), topic: "load"}}
+	var err error
+	g := &guarded{rig: startRig(t, ctx, "load", options)} // its own listener is plain
+	k := g.kafka
 	g.must(k.CreateTopics(ctx, partitions, nil, g.topic))
 	cfg := sink.ClientConfig{Brokers: strings.Split(k.BootstrapOf("GUARDED"), ","), Log: zerolog.New(g)}
 	if strings.HasPrefix(security, "SASL") {

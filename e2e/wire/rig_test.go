@@ -31,12 +31,10 @@ type rig struct {
 	log    strings.Builder
 }
 
-// newRig starts three brokers, the load and the probe; the returned stop ends load and
-// probe, and checks what is there.
-func newRig(t *testing.T) (r *rig, stop func()) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-	t.Cleanup(cancel)
-	k, err := stack.StartKafka(ctx, stack.KafkaOptions{Brokers: 3, Proxy: true})
+// startRig starts brokers. The rig's own connection is to their plain listener, a super user's.
+func startRig(t *testing.T, ctx context.Context, topic string, o stack.KafkaOptions) *rig {
+	t.Helper()
+	k, err := stack.StartKafka(ctx, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,12 +44,26 @@ func newRig(t *testing.T) (r *rig, stop func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(direct.Close)
-	r = &rig{t: t, ctx: ctx, kafka: k, admin: kadm.NewClient(direct), topic: "load"}
-	r.must(k.CreateTopics(ctx, partitions, nil, r.topic))
-	client, err := sink.NewClient(sink.ClientConfig{Brokers: strings.Split(k.Bootstrap(), ",")})
+	return &rig{t: t, ctx: ctx, kafka: k, admin: kadm.NewClient(direct), topic: topic}
+}
+
+// producer makes a producer by the brokers' advertised addresses; it logs to the rig.
+func (r *rig) producer(change func(*sink.Config)) *sink.Producer {
+	r.t.Helper()
+	client, err := sink.NewClient(sink.ClientConfig{Brokers: strings.Split(r.kafka.Bootstrap(), ",")})
 	r.must(err)
-	t.Cleanup(client.Close)
-	p := produceTo(t, client, func(c *sink.Config) { c.Log = zerolog.New(r) })
+	r.t.Cleanup(client.Close)
+	return produceTo(r.t, client, func(c *sink.Config) { c.Log = zerolog.New(r); change(c) })
+}
+
+// newRig starts three brokers, the load and the probe; the returned stop ends load and
+// probe, and checks what is there.
+func newRig(t *testing.T) (r *rig, stop func()) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	t.Cleanup(cancel)
+	r = startRig(t, ctx, "load", stack.KafkaOptions{Brokers: 3, Proxy: true})
+	r.must(r.kafka.CreateTopics(ctx, partitions, nil, r.topic))
+	p := r.producer(func(*sink.Config) {})
 	running, end := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	all.Go(func() { r.load(running, p) })

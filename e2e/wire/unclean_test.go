@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/walrelay/walrelay/e2e/stack"
@@ -24,23 +23,11 @@ func TestG1BrokersThatForget(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	k, err := stack.StartKafka(ctx, stack.KafkaOptions{Brokers: 3, Config: map[string]string{
+	r := startRig(t, ctx, "two", stack.KafkaOptions{Brokers: 3, Config: map[string]string{
 		"producer.id.expiration.ms": "3000", "producer.id.expiration.check.interval.ms": "500",
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { k.Close() })
-	direct, err := k.Client()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(direct.Close)
-	r := &rig{t: t, ctx: ctx, kafka: k, admin: kadm.NewClient(direct), topic: "two"}
-	client, err := sink.NewClient(sink.ClientConfig{Brokers: strings.Split(k.Bootstrap(), ",")})
-	r.must(err)
-	t.Cleanup(client.Close)
-	p := produceTo(t, client, func(c *sink.Config) { c.Log, c.AllowWeakTopics = zerolog.New(r), true })
+	k := r.kafka
+	p := r.producer(func(c *sink.Config) { c.AllowWeakTopics = true })
 	write := func(topic string, first int) {
 		t.Helper()
 		if n, err := p.Write(ctx, outbox(topic, first, 100)); n != 100 || err != nil {
